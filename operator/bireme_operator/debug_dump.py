@@ -22,7 +22,7 @@ from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.times import clock_time
 from bireme.replay.record import RecordError
-from bireme.replay.writer import stated
+from bireme.replay.writer import encode_record
 from bireme.rl.lookup import PolicySource
 from bireme_operator.progress_auth import RequestRefused
 from bireme_operator.rate_limiter import RateLimiter
@@ -84,7 +84,7 @@ class LastCycles:
         ]
         dump["decisionsLeftOut"] = max(0, len(decision.actions) - _MAX_ACTIONS)
         try:
-            record = stated(self.run, self.settings, snapshot, decision, source)
+            record = encode_record(self.run, self.settings, snapshot, decision, source)
         except RecordError as error:
             dump["recordLeftOut"] = str(error)
         else:

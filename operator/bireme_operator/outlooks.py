@@ -24,7 +24,7 @@ from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.replay.questions import OutlookAnswer, OutlookQuestion, Question
 from bireme.replay.record import RecordError
-from bireme.replay.writer import stated
+from bireme.replay.writer import encode_record
 from bireme.rl.lookup import PolicySource
 from bireme.tasks import Tasks
 from bireme_operator.metrics import OutlookMetrics
@@ -157,7 +157,12 @@ class Outlooks:
         """
         # In a thread: it takes a twentieth of a second in a large cluster.
         record = await asyncio.to_thread(
-            stated, self.run, self.scheduling, decided.snapshot, decided.decision, decided.source
+            encode_record,
+            self.run,
+            self.scheduling,
+            decided.snapshot,
+            decided.decision,
+            decided.source,
         )
         return await self.questions.ask(question, record, kind)
 

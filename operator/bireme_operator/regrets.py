@@ -19,7 +19,7 @@ from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.replay.questions import RegretAnswer, RegretQuestion
 from bireme.replay.record import RecordError
-from bireme.replay.writer import stated
+from bireme.replay.writer import encode_record
 from bireme.rl.lookup import PolicySource
 from bireme.tasks import Tasks
 from bireme_operator.metrics import PolicyMetrics
@@ -130,7 +130,7 @@ class Regrets:
         try:
             # In a thread: it takes a twentieth of a second in a large cluster.
             record = await asyncio.to_thread(
-                stated, self.run, self.scheduling, snapshot, decision, active
+                encode_record, self.run, self.scheduling, snapshot, decision, active
             )
             question = RegretQuestion(shadow.source, seconds)
             answer = await self.questions.ask(question, record, RegretAnswer)

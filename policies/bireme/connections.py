@@ -3,8 +3,8 @@
 Every pod of a cluster reaches the progress endpoint, and any client that no NetworkPolicy keeps
 away reaches the ports of metrics. A connection costs one of the process's file descriptors, which
 the watches, the lease and every write need too. So connections are counted as they are accepted,
-before TLS. A client that opens one too many loses its own oldest connection; only if all together
-are too many is the oldest of all closed. One by which a known client is being answered goes last:
+before TLS. A client above its limit loses its own oldest connection. The oldest of all is closed
+only above the limit in all. A connection that answers an authenticated client is closed last:
 an address may be that of a proxy, behind which one client must not cut off the others.
 """
 
@@ -19,7 +19,7 @@ from bireme.tasks import Tasks
 
 MAX_OPEN: Final = 256
 MAX_OF_ONE: Final = 16
-"""From one address; a training pod needs one for a moment every ten seconds."""
+"""From one address; a training pod needs one connection for a moment every ten seconds."""
 
 Peer: TypeAlias = tuple[str, int]
 """Address and port of a client."""
@@ -62,15 +62,15 @@ class ConnectionLimiter:
         return int(listening.getsockname()[1])
 
     def begin_answer(self, peer: Peer) -> None:
-        """Keep the connection of ``peer``, a client that is known, rather than others."""
+        """Mark that the connection of ``peer``, an authenticated client, is closed last."""
         self._answering.add(peer)
 
     def end_answer(self, peer: Peer) -> None:
-        """Count the connection of ``peer`` as any other again."""
+        """Let the connection of ``peer`` be closed as any other again."""
         self._answering.discard(peer)
 
     async def close(self) -> None:
-        """Accept no more connections; those that are open are the protocol's to end."""
+        """Accept no more connections; the protocol ends those that are open."""
         await self._tasks.close()
         if self._listening is not None:
             self._listening.close()

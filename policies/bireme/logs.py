@@ -1,8 +1,8 @@
 """Configure logging of the operator and the extender: one JSON object per line, on stderr.
 
-Everything outside printable ASCII is escaped, so that no string from the cluster can break a line
+Characters outside printable ASCII are escaped, so that no string from the cluster can break a line
 or control a terminal. Libraries that use :mod:`logging` go through the same renderer, from warnings
-on: their lower levels are about their own internals.
+on, because their lower levels describe their own internals.
 """
 
 import json
@@ -29,7 +29,7 @@ def configure(level: str) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.format_exc_info,
     )
-    rendered = structlog.processors.JSONRenderer(serializer=escaped)
+    rendered = structlog.processors.JSONRenderer(serializer=to_ascii_json)
     structlog.configure(
         processors=[*prepared, rendered],
         wrapper_class=structlog.make_filtering_bound_logger(severity),
@@ -48,8 +48,8 @@ def configure(level: str) -> None:
 def exit_status(run: Callable[[], int], *unusable: type[Exception]) -> int:
     """Run a program and return its exit status.
 
-    The status of ``run``, 2 after an ``unusable`` error (of settings and the like), 1 after any
-    other. Errors are logged.
+    The status is that of ``run``, 2 after an ``unusable`` error (of settings, say), and 1 after any
+    other error. Errors are logged.
     """
     configure("info")
     log = structlog.get_logger(__name__)
@@ -63,6 +63,6 @@ def exit_status(run: Callable[[], int], *unusable: type[Exception]) -> int:
         return 1
 
 
-def escaped(event: Any, default: Callable[[Any], Any] | None = None, **options: Any) -> str:
+def to_ascii_json(event: Any, default: Callable[[Any], Any] | None = None, **options: Any) -> str:
     """Return ``event`` as JSON in printable ASCII."""
     return json.dumps(event, default=default, **options).replace("\x7f", "\\u007f")

@@ -1,9 +1,9 @@
 """Questions to a Prometheus server: one series hour by hour, or the values of many at a moment.
 
-:func:`hourly` asks one range query, evaluated at the end of each hour: a query such as
+:func:`hourly` sends one range query, evaluated at the end of each hour: a query such as
 ``sum(avg_over_time(pool_demand[1h]))`` gives the mean of the hour that is over. The answer must be
-one series, at the times asked for. Values that are no finite numbers count as not recorded and are
-noted. :func:`latest` asks for a vector. Answers are of bounded size, within bounded time.
+one series, at the requested times. Values that are not finite count as not recorded and are noted.
+:func:`latest` requests a vector. The size and the time of an answer are bounded.
 """
 
 import math
@@ -20,11 +20,11 @@ from bireme.core.errors import BiremeError
 from bireme.core.resources import FloatArray
 from bireme.core.times import HOUR
 
-# 56 days of hours are some 50 kB; what is longer is not the one series that was asked for.
+# 56 days of hours are some 50 kB; a longer answer is not the one series of the query.
 MAX_BYTES: Final = 2 * 1024 * 1024
 TIMEOUT_SECONDS: Final = 30.0
-_SHOWN: Final = 200
-# What names the address of a NodePoolScaler's history.
+_EXCERPT: Final = 200
+# The field with the address of a NodePoolScaler's history, for messages.
 _SETTING: Final = "history.prometheus.url"
 
 
@@ -51,25 +51,27 @@ class _Answer(msgspec.Struct):
 async def hourly(
     url: str, query: str, start: float, hours: int, timeout_seconds: float = TIMEOUT_SECONDS
 ) -> tuple[FloatArray, tuple[str, ...]]:
-    """Return ``query`` for each of ``hours`` from ``start`` (POSIX seconds) on, and notes on them.
+    """Return the value of ``query`` in each of ``hours`` from ``start`` (POSIX seconds), and notes.
 
-    Shape (hours,); hours without a value are NaN. ``url`` is that of the server, without
-    ``/api/v1``; ``query`` is PromQL with exactly one series as its result.
+    Shape (hours,); hours without a value are NaN. ``url`` is the server's, without ``/api/v1``;
+    ``query`` is PromQL with exactly one series as its result.
 
     Raises:
-        PrometheusError: see there.
+        PrometheusError: as the class says.
     """
-    asked = {
+    parameters = {
         "query": query,
         "start": str(int(start) + HOUR),
         "end": str(int(start) + HOUR * hours),
         "step": str(HOUR),
         "timeout": f"{timeout_seconds:g}s",
     }
-    answer = await _asked(f"{url.rstrip('/')}/api/v1/query_range", asked, timeout_seconds, _SETTING)
-    notes = [f"Prometheus warns: {text[:_SHOWN]}" for text in answer.warnings[:3]]
+    answer = await _query(
+        f"{url.rstrip('/')}/api/v1/query_range", parameters, timeout_seconds, _SETTING
+    )
+    notes = [f"Prometheus warns: {text[:_EXCERPT]}" for text in answer.warnings[:3]]
     pairs = _only_series(answer.data)
-    return _placed(pairs, int(start), hours, notes), tuple(notes)
+    return _values_by_hour(pairs, int(start), hours, notes), tuple(notes)
 
 
 class Sample(NamedTuple):
@@ -85,26 +87,26 @@ class _Point(msgspec.Struct):
 
 
 async def latest(
-    url: str, query: str, at: float, argument: str, timeout_seconds: float = TIMEOUT_SECONDS
+    url: str, query: str, time: float, argument: str, timeout_seconds: float = TIMEOUT_SECONDS
 ) -> list[Sample]:
-    """Return the series that ``query`` has ``at`` that moment (POSIX seconds), in any order.
+    """Return the series of ``query`` at the time ``time`` (POSIX seconds), in any order.
 
-    ``argument`` is what the caller's user gave ``url`` by, for messages.
+    ``argument`` is the option in which the user gave ``url``, for messages.
 
     Raises:
-        PrometheusError: see there.
+        PrometheusError: as the class says.
     """
-    asked = {"query": query, "time": f"{at:.3f}", "timeout": f"{timeout_seconds:g}s"}
-    answer = await _asked(f"{url.rstrip('/')}/api/v1/query", asked, timeout_seconds, argument)
+    parameters = {"query": query, "time": f"{time:.3f}", "timeout": f"{timeout_seconds:g}s"}
+    answer = await _query(f"{url.rstrip('/')}/api/v1/query", parameters, timeout_seconds, argument)
     if answer.data.result_type != "vector":
         kind = answer.data.result_type[:32]
         raise PrometheusError(f"Prometheus answers with {kind!a}, not a vector")
-    return [_sample(given) for given in answer.data.result]
+    return [_sample(raw_series) for raw_series in answer.data.result]
 
 
-def _sample(given: msgspec.Raw) -> Sample:
+def _sample(raw_series: msgspec.Raw) -> Sample:
     try:
-        point = msgspec.json.decode(given, type=_Point)
+        point = msgspec.json.decode(raw_series, type=_Point)
         value = float(point.value[1])
     except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
         raise PrometheusError(f"Prometheus answers with a series that is none: {error}") from error
@@ -115,16 +117,16 @@ def _sample(given: msgspec.Raw) -> Sample:
     return Sample(point.metric, value)
 
 
-async def _asked(url: str, asked: Mapping[str, str], seconds: float, argument: str) -> _Answer:
-    status, body = await _post(url, asked, seconds, argument)
-    return _opened(status, body, argument)
+async def _query(url: str, parameters: Mapping[str, str], seconds: float, argument: str) -> _Answer:
+    status, body = await _post(url, parameters, seconds, argument)
+    return _parse(status, body, argument)
 
 
 async def _post(
-    url: str, asked: Mapping[str, str], seconds: float, argument: str
+    url: str, parameters: Mapping[str, str], seconds: float, argument: str
 ) -> tuple[int, bytes]:
     timeout = aiohttp.ClientTimeout(total=seconds)
-    # Not compressed, here and below: a short answer must not unpack to a long one.
+    # No compression, here and below: a short answer must not unpack to a long one.
     headers = {
         "Accept-Encoding": "identity",
         "Content-Type": "application/x-www-form-urlencoded",
@@ -133,9 +135,12 @@ async def _post(
     try:
         async with (
             aiohttp.ClientSession(timeout=timeout, auto_decompress=False) as session,
-            # A form, since queries may be longer than an address may be.
+            # A form, since a query may be longer than an address.
             session.post(
-                URL(url), data=urlencode(asked).encode(), headers=headers, allow_redirects=False
+                URL(url),
+                data=urlencode(parameters).encode(),
+                headers=headers,
+                allow_redirects=False,
             ) as response,
         ):
             body = bytearray()
@@ -158,17 +163,17 @@ async def _post(
         ) from error
 
 
-def _opened(status: int, body: bytes, argument: str) -> _Answer:
+def _parse(status: int, body: bytes, argument: str) -> _Answer:
     try:
         answer = msgspec.json.decode(body, type=_Answer)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        shown = body[:_SHOWN].decode(errors="replace")
+        excerpt = body[:_EXCERPT].decode(errors="replace")
         raise PrometheusError(
-            f"what answers at {argument} is no Prometheus: HTTP {status}, {shown!a}"
+            f"what answers at {argument} is no Prometheus: HTTP {status}, {excerpt!a}"
         ) from error
     if status != 200 or answer.status != "success":
         raise PrometheusError(
-            f"Prometheus refuses the query: HTTP {status}, {answer.error[:_SHOWN] or 'no reason'}"
+            f"Prometheus refuses the query: HTTP {status}, {answer.error[:_EXCERPT] or 'no reason'}"
         )
     return answer
 
@@ -185,16 +190,16 @@ def _only_series(data: _Data) -> Sequence[tuple[float, str]]:
         raise PrometheusError(f"Prometheus answers with a series that is none: {error}") from error
 
 
-def _placed(
+def _values_by_hour(
     pairs: Sequence[tuple[float, str]], start: int, hours: int, notes: list[str]
 ) -> FloatArray:
     """Return each value in the hour that ends at its time."""
     values = np.full(hours, np.nan)
     odd = []
-    for at, text in pairs:
-        hour, rest = divmod(at - start - HOUR, HOUR)
+    for time, text in pairs:
+        hour, rest = divmod(time - start - HOUR, HOUR)
         if rest or not 0 <= hour < hours:
-            raise PrometheusError(f"Prometheus answers for {at:.0f}, which was not asked for")
+            raise PrometheusError(f"Prometheus answers for {time:.0f}, which was not asked for")
         try:
             value = float(text)
         except ValueError:

@@ -1,9 +1,9 @@
-"""Registry of policies: names of orderers, placers and sizers, loaded only when asked for.
+"""Registry of policies: names of orderers, placers and sizers, loaded on first use.
 
-A name with a colon is a class of the user's own: ``mypackage.mymodule:MyPolicy``.
+A name with a colon is a user's own class: ``mypackage.mymodule:MyPolicy``.
 ``checkpoint:FOLDER`` is the learned policy in a folder. Parameters follow a question mark:
-``tiresias-las?threshold_device_seconds=30000&promote_knob=8``; :mod:`bireme.core.parameters` says
-what declares them.
+``tiresias-las?threshold_device_seconds=30000&promote_knob=8``. The module
+:mod:`bireme.core.parameters` documents how a class declares them.
 """
 
 import difflib
@@ -23,7 +23,7 @@ from bireme.onnx.errors import CheckpointError
 CHECKPOINT: Final = "checkpoint:"
 """Prefix of the name of a learned policy in a folder."""
 DEFAULT_SIZER: Final = "goodput"
-"""The sizer where none is named; the general rule sizes the gangs that it leaves out."""
+"""The default sizer; the general rule sizes the gangs that it leaves out."""
 
 ORDERERS: Final[Mapping[str, str]] = {
     "a2c": "bireme.rl.builtin:A2c",
@@ -79,10 +79,10 @@ SIZERS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A part of a policy: its name, the registered ones, and the method each must have."""
+    """A part of a policy: its name, its registered classes, and the method that each must have."""
 
     name: str
-    known: Mapping[str, str]
+    paths: Mapping[str, str]
     method: str
 
 
@@ -93,7 +93,7 @@ _KINDS = (_ORDERER, _PLACER, _SIZER)
 
 
 def make_policy(settings: SchedulingSettings) -> Policy:
-    """Return the policy of ``settings``; the default rules decide where its answer is not valid.
+    """Return the policy of ``settings``; the default rules decide where its answer is invalid.
 
     Raises:
         SettingError: as :func:`make_orderer`.
@@ -111,8 +111,8 @@ def make_orderer(name: str) -> Orderer:
     """Return the orderer called ``name``, which may end in parameters.
 
     Raises:
-        SettingError: there is none (it names the nearest), a parameter is unknown or bad, or the
-            user's class cannot be loaded.
+        SettingError: no orderer has the name (the message proposes the nearest), a parameter is
+            unknown or invalid, or the user's class cannot be loaded.
     """
     return cast(Orderer, _make(_ORDERER, name))
 
@@ -128,7 +128,7 @@ def make_sizer(name: str) -> Sizer:
 
 
 def default_scorer() -> Scorer:
-    """Return the rule that scores nodes; it also answers where a learned scorer fails."""
+    """Return the rule that scores nodes; it also answers for a learned scorer that fails."""
     return cast(Scorer, import_module("bireme.heuristics.scoring").BestFitScorer())
 
 
@@ -139,39 +139,44 @@ def learned_scorer(
     sha256: str | None = None,
     parameters: str = "",
 ) -> Scorer | None:
-    """Return the scorer of a SchedulingPolicy, or None where its placer is not a learned one.
+    """Return the scorer of a SchedulingPolicy, or None if its placer is not a learned one.
 
-    A named ``placer`` counts before that of ``checkpoint``, which is looked for in ``directory``
-    and then among those that come with Bireme. ``parameters`` are those of either, as text.
+    A named ``placer`` takes precedence over that of ``checkpoint``, which is loaded from
+    ``directory``, or else from those that come with Bireme. ``parameters`` are those of either,
+    as text.
 
     Raises:
         SettingError: as :func:`make_orderer`.
         CheckpointError: the checkpoint is missing, is not the one with ``sha256``, or is unusable.
     """
     components = import_module("bireme.rl.components")
-    found = None
+    checkpoint_found = None
     if placer:
-        # A user's own class scores nothing: only the operator must have it installed.
-        made = None if ":" in placer else make_placer(with_parameters(placer, parameters))
-        found = made.checkpoint if isinstance(made, components.LearnedPlacer) else None
+        # A user's own class scores no node: only the operator must have it installed.
+        policy = None if ":" in placer else make_placer(with_parameters(placer, parameters))
+        checkpoint_found = (
+            policy.checkpoint if isinstance(policy, components.LearnedPlacer) else None
+        )
     elif checkpoint:
-        found = import_module("bireme.rl.lookup").load_named(checkpoint, directory, sha256)
-        if found.placer is not None:
-            found = found.with_parameters("placer", parameters)
-    if found is None or found.placer is None:
+        checkpoint_found = import_module("bireme.rl.lookup").load_named(
+            checkpoint, directory, sha256
+        )
+        if checkpoint_found.placer is not None:
+            checkpoint_found = checkpoint_found.with_parameters("placer", parameters)
+    if checkpoint_found is None or checkpoint_found.placer is None:
         return None
-    return cast(Scorer, components.LearnedScorer(found))
+    return cast(Scorer, components.LearnedScorer(checkpoint_found))
 
 
 def imported_class(name: str) -> str:
-    """Return ``module:Class`` where making the policy ``name`` imports it; empty elsewhere."""
+    """Return the ``module:Class`` that the policy ``name`` imports; empty if it imports none."""
     path = name.partition("?")[0]
     return path if ":" in path and not path.startswith(CHECKPOINT) else ""
 
 
 def names(part: PartName) -> list[str]:
     """Return the registered names of ``part``."""
-    return list(_part(part).known)
+    return list(_part(part).paths)
 
 
 def maker_of(part: PartName, name: str) -> type:
@@ -185,7 +190,7 @@ def describe() -> list[tuple[str, str, str]]:
     return [
         (kind.name, name, _description(kind, path).partition("\n")[0])
         for kind in _KINDS
-        for name, path in kind.known.items()
+        for name, path in kind.paths.items()
     ]
 
 
@@ -193,29 +198,31 @@ def explain(name: str) -> list[tuple[str, str]]:
     """Return part, and description with parameters, of every registered policy called ``name``.
 
     Raises:
-        SettingError: none is (it names the nearest).
+        SettingError: no policy has the name; the message proposes the nearest.
     """
-    found = [
-        (kind.name, _explained(kind, kind.known[name])) for kind in _KINDS if name in kind.known
+    descriptions = [
+        (kind.name, _description_with_parameters(kind, kind.paths[name]))
+        for kind in _KINDS
+        if name in kind.paths
     ]
-    if not found:
-        every = {known for kind in _KINDS for known in kind.known}
+    if not descriptions:
+        every = {path_name for kind in _KINDS for path_name in kind.paths}
         raise SettingError(f"no policy is called {name!r}; {nearest(name, sorted(every))}")
-    return found
+    return descriptions
 
 
 def _description(kind: _Part, path: str) -> str:
     return inspect.getdoc(_load(kind, path)) or ""
 
 
-def _explained(kind: _Part, path: str) -> str:
+def _description_with_parameters(kind: _Part, path: str) -> str:
     made_of = parameters_of(_load(kind, path)).values()
     lines = [f"  {parameter}" for parameter in made_of] or ["  none"]
     return "\n".join([_description(kind, path), "", "Parameters:", *lines])
 
 
 def _make(kind: _Part, text: str) -> object:
-    # Modules are imported by name, as a rule needs neither ONNX Runtime nor the other rules.
+    # Imported by name: a rule needs neither ONNX Runtime nor the other rules.
     name, _, query = text.partition("?")
     path = _path(kind, name)
     if name.startswith(CHECKPOINT):
@@ -239,10 +246,10 @@ def _make(kind: _Part, text: str) -> object:
 
 
 def _path(kind: _Part, name: str) -> str:
-    path = name if ":" in name else kind.known.get(name, "")
+    path = name if ":" in name else kind.paths.get(name, "")
     if not path:
         raise SettingError(
-            f"no {kind.name} is called {name!r}; {nearest(name, sorted(kind.known))}, or "
+            f"no {kind.name} is called {name!r}; {nearest(name, sorted(kind.paths))}, or "
             "package.module:Class for one of yours"
         )
     return path
@@ -256,7 +263,7 @@ def _load(kind: _Part, path: str) -> type:
     """Return the class at ``module:Class``.
 
     Raises:
-        SettingError: no such module, no such class in it, or it lacks the method of its kind.
+        SettingError: the module or the class does not exist, or it lacks the method of its kind.
     """
     module_name, _, attribute = path.partition(":")
     where = f"{kind.name} {path!r}"
@@ -267,14 +274,14 @@ def _load(kind: _Part, path: str) -> type:
             f"{where}: module {module_name!r} cannot be imported: {error}; "
             "install it where this program runs, or correct the name"
         ) from error
-    found = getattr(module, attribute, None)
-    if not inspect.isclass(found):
+    loaded_class = getattr(module, attribute, None)
+    if not inspect.isclass(loaded_class):
         close = difflib.get_close_matches(attribute, vars(module), n=1)
         hint = f"; did you mean {close[0]!r}?" if close else "; name a class that it defines"
         raise SettingError(f"{where}: module {module_name!r} has no class {attribute!r}{hint}")
-    if not callable(getattr(found, kind.method, None)):
+    if not callable(getattr(loaded_class, kind.method, None)):
         raise SettingError(
             f"{where}: {attribute} has no method {kind.method!r}, which every {kind.name} needs; "
             "see bireme.core.policy"
         )
-    return found
+    return loaded_class

@@ -1,4 +1,4 @@
-"""Report progress to Bireme from a training script. Standard library only; may be copied alone.
+"""Report progress to Bireme from a training script. Standard library only; can be copied alone.
 
     from bireme.report import report
 
@@ -7,11 +7,11 @@
         report(step=step, total_steps=len(batches), loss=loss)
 
 A call takes a few microseconds: a thread sends the latest numbers every ten seconds, and the last
-ones when the program ends. It never raises, and only rank 0 reports. Without an endpoint, as
-outside a cluster, it does nothing and logs that once.
+numbers when the program ends. It never raises, and only rank 0 reports. Without an endpoint, as
+outside a cluster, it sends nothing and logs that once.
 
-Bireme sets ``BIREME_PROGRESS_URL``, ``BIREME_PROGRESS_TOKEN_FILE`` and, for an authority of its
-own, ``BIREME_PROGRESS_CA_FILE``. What is sent is the report of Kubeflow Trainer (KEP-2779).
+Bireme sets ``BIREME_PROGRESS_URL``, ``BIREME_PROGRESS_TOKEN_FILE`` and, for a private certificate
+authority, ``BIREME_PROGRESS_CA_FILE``. The report has the form of Kubeflow Trainer (KEP-2779).
 """
 
 import atexit
@@ -32,9 +32,9 @@ EVERY_SECONDS = 10.0
 """The pause between two reports."""
 TIMEOUT_SECONDS = 5.0
 MAX_PAUSE_SECONDS = 120.0
-"""Between attempts while reports fail."""
+"""The longest pause between attempts while reports fail."""
 _MAX_DOUBLINGS = 10
-"""The pause no longer grows after so many failures, and its power of two is a number for ever."""
+"""After so many failures the pause no longer grows, so that its power of two does not overflow."""
 
 _log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ def report(
     checkpoint: SupportsFloat | None = None,
     **metrics: SupportsFloat | None,
 ) -> bool:
-    """Queue these numbers to be sent, unless fresher ones come first.
+    """Queue these numbers to be sent; fresher numbers replace them.
 
     Args:
         step: Steps done since training began, over all restarts.
@@ -62,8 +62,8 @@ def report(
         metrics: More numbers, by name.
 
     Returns:
-        Whether they were queued; never raises. False for other ranks than 0, without an endpoint,
-        and without a finite number.
+        Whether the numbers were queued; never raises. False for ranks other than 0, without an
+        endpoint, and without a finite number.
     """
     numbers = {
         "step": step,
@@ -81,7 +81,7 @@ def report(
 
 
 def finish(seconds: float = TIMEOUT_SECONDS) -> bool:
-    """Send what is queued within about ``seconds``; return whether nothing is left."""
+    """Send the queued report within about ``seconds``; return whether the queue is empty."""
     try:
         return _reporter.finish(seconds)
     except Exception as error:  # noqa: BLE001  # as above
@@ -105,35 +105,35 @@ class _Reporter:
         self._not_before = 0.0
 
     def take(
-        self, given: Mapping[str, SupportsFloat | None], remaining: SupportsFloat | None
+        self, values: Mapping[str, SupportsFloat | None], remaining: SupportsFloat | None
     ) -> bool:
         environment = self._environment
-        # A forked child, as a data loader's worker is, has this object and not its thread.
+        # A forked child, such as a data loader's worker, has this object without its thread.
         if environment.get("RANK", "0") != "0" or os.getpid() != self._process:
             return False
         if not environment.get("BIREME_PROGRESS_URL"):
             self.warn_once("no progress is reported: BIREME_PROGRESS_URL is not set here")
             return False
-        numbers = {name: _finite(value) for name, value in given.items()}
-        known = {name: value for name, value in numbers.items() if value is not None}
-        body = self._body(known, _finite(remaining))
+        numbers = {name: _finite(value) for name, value in values.items()}
+        numbers_given = {name: value for name, value in numbers.items() if value is not None}
+        body = self._body(numbers_given, _finite(remaining))
         if not body:
             return False
         with self._changed:
             self._latest = body
             if self._thread is None:
                 thread = threading.Thread(target=self._run, name="bireme-report", daemon=True)
-                thread.start()  # a machine without room for it has nothing to finish either
+                thread.start()  # if no thread can start, there is nothing to finish either
                 atexit.register(self.finish, TIMEOUT_SECONDS)
                 self._thread = thread
             self._changed.notify_all()
         return True
 
-    def _body(self, known: Mapping[str, float], remaining: float | None) -> dict[str, Any]:
+    def _body(self, numbers: Mapping[str, float], remaining: float | None) -> dict[str, Any]:
         body: dict[str, Any] = {}
-        if known:
-            body["metrics"] = [{"name": n, "value": repr(value)} for n, value in known.items()]
-        step, total = known.get("step"), known.get("total_steps")
+        if numbers:
+            body["metrics"] = [{"name": n, "value": repr(value)} for n, value in numbers.items()]
+        step, total = numbers.get("step"), numbers.get("total_steps")
         if step is not None and total:
             body["progressPercentage"] = min(max(100 * step / total, 0.0), 100.0)
             remaining = self._guess(step, total) if remaining is None else remaining
@@ -142,7 +142,7 @@ class _Reporter:
         return body
 
     def _guess(self, step: float, total: float) -> float | None:
-        """Return the seconds left at the pace since the first report of this process."""
+        """Return the remaining seconds, at the pace since the first report of this process."""
         now = _now()
         if self._first is None or step < self._first[1]:
             self._first = (now, step)
@@ -164,15 +164,15 @@ class _Reporter:
         failures = 0
         while True:
             body = self._next()
-            pause = self._sent(body)
+            pause = self._send(body)
             with self._changed:
                 self._is_sending = False
                 failures = 0 if pause is None else failures + 1
                 if pause is None:
                     pause = EVERY_SECONDS
                 else:
-                    # Kept unless a fresher one has come. An urgent one, at the end of a program, is
-                    # not sent again.
+                    # Keep the report unless a fresher one has come. An urgent report, at the end
+                    # of a program, is not sent again.
                     self._latest = self._latest or body
                     self._is_urgent = False
                     doubled = EVERY_SECONDS * 2.0 ** min(failures, _MAX_DOUBLINGS)
@@ -191,8 +191,8 @@ class _Reporter:
                     return body
                 self._changed.wait(wait if self._latest else None)
 
-    def _sent(self, body: dict[str, Any]) -> float | None:
-        """Send a report; return None if it was accepted, else the least pause before the next."""
+    def _send(self, body: dict[str, Any]) -> float | None:
+        """Send a report; return None if it was accepted, else the minimum pause before the next."""
         try:
             status, text, retry_after = self._post(json.dumps({"trainerStatus": body}).encode())
         except Exception as error:  # noqa: BLE001  # the thread survives anything
@@ -206,16 +206,16 @@ class _Reporter:
 
     def _post(self, body: bytes) -> tuple[int, str, str]:
         """Return status, text and Retry-After."""
-        # Not urllib: the token must reach this address only, through no proxy and by no redirect.
-        at = urlsplit(self._environment["BIREME_PROGRESS_URL"])
+        # Not urllib: the token must reach this address alone, without proxies or redirects.
+        address = urlsplit(self._environment["BIREME_PROGRESS_URL"])
         file = self._environment.get("BIREME_PROGRESS_TOKEN_FILE")
         if not file:
             raise ValueError("BIREME_PROGRESS_TOKEN_FILE is not set; name the file with the token")
         token = Path(file).read_text(encoding="utf-8")
         headers = {"Authorization": f"Bearer {token.strip()}", "Content-Type": "application/json"}
-        connection = self._connection(at.scheme, at.hostname or "", at.port)
+        connection = self._connection(address.scheme, address.hostname or "", address.port)
         try:
-            connection.request("POST", at.path, body, headers)
+            connection.request("POST", address.path, body, headers)
             answer = connection.getresponse()
             text = answer.read(1024).decode(errors="replace")
             return answer.status, text, answer.headers.get("Retry-After", "")

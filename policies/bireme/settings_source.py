@@ -2,12 +2,12 @@
 
 A setting has one name in three spellings: ``wait_bound_seconds`` in the dataclass,
 ``waitBoundSeconds`` in the file, ``BIREME_WAIT_BOUND_SECONDS`` in the environment. The environment
-takes precedence over the file, the file over the default. The file (named by ``BIREME_CONFIG``) has
-a section per dataclass, ``SchedulingSettings`` in ``scheduling`` and so on, so that the operator
-and the extender can share it; ``defaultQueue`` is the spec of a Queue and ``learnedShadow`` the
-checkpoint of a SchedulingPolicy, both the operator's to read.
+takes precedence over the file, and the file over the default. ``BIREME_CONFIG`` names the file. The
+file has a section for each dataclass, such as ``scheduling`` for ``SchedulingSettings``, so that
+the operator and the extender can share it. The operator reads two more: ``defaultQueue`` is the
+spec of a Queue, ``learnedShadow`` the checkpoint of a SchedulingPolicy.
 
-Settings are plain dataclasses because the core, which knows no pydantic, declares some of them.
+Settings are plain dataclasses because the core, which does not use pydantic, declares some of them.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ SECTIONS: Final = ("scheduling", "operator", "extender", "defaultQueue", "learne
 _T = TypeVar("_T")
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 _BOOLEANS: Final = {"true": True, "1": True, "false": False, "0": False}
-_WANTED: Final[Mapping[object, str]] = {
+_EXPECTED_FORMS: Final[Mapping[object, str]] = {
     str: "text; quote it in YAML",
     int: "a whole number",
     float: "a finite number",
@@ -43,7 +43,7 @@ def document(environ: Mapping[str, str]) -> Mapping[str, Any]:
     """Return the settings file that ``BIREME_CONFIG`` names, by section; empty without one.
 
     Raises:
-        SettingError: it is unreadable, is not a mapping of sections, or has an unknown one.
+        SettingError: the file is unreadable, is not a mapping, or has an unknown section.
     """
     named = environ.get(CONFIG_VARIABLE)
     if not named:
@@ -61,7 +61,7 @@ def parse(text: str | bytes, where: str) -> Mapping[str, Any]:
     """Parse a settings file into its sections; ``where`` names it in errors.
 
     Raises:
-        SettingError: it is not YAML, not a mapping of sections, or has an unknown one.
+        SettingError: ``text`` is not YAML, is not a mapping, or has an unknown section.
     """
     try:
         content = yaml.safe_load(text)
@@ -69,9 +69,9 @@ def parse(text: str | bytes, where: str) -> Mapping[str, Any]:
         raise SettingError(f"{where} cannot be read: {error}; write YAML") from error
     if content is None:
         return {}
-    found = _mapping(content, where)
-    _refuse_unknown(found, SECTIONS, f"in {where}")
-    return found
+    sections = _mapping(content, where)
+    _refuse_unknown(sections, SECTIONS, f"in {where}")
+    return sections
 
 
 def read(cls: type[_T], environ: Mapping[str, str], document: Mapping[str, Any]) -> _T:
@@ -80,23 +80,23 @@ def read(cls: type[_T], environ: Mapping[str, str], document: Mapping[str, Any])
     Fields may be str, int, float, bool, ``tuple[str, ...]`` or Path.
 
     Raises:
-        SettingError: names the setting as it was spelled, its value and the remedy.
+        SettingError: names the setting as the user spelled it, its value and the remedy.
     """
     types, bounds = get_type_hints(cls), bounds_of(cls)
     fields = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]  # no type for "dataclass" exists
     section = section_of(cls)
-    given = _mapping(document.get(section) or {}, f"{section} in the settings file")
-    _refuse_unknown(given, [to_camel(name) for name in fields], f"in section {section}")
+    section_values = _mapping(document.get(section) or {}, f"{section} in the settings file")
+    _refuse_unknown(section_values, [to_camel(name) for name in fields], f"in section {section}")
     values: dict[str, Any] = {}
     for name in fields:
         variable, key = variable_of(name), to_camel(name)
         if variable in environ:
-            values[name] = _checked(_from_text, types[name], environ[variable], variable)
-        elif key in given:
-            value = given[key]
+            values[name] = _parse_value(_from_text, types[name], environ[variable], variable)
+        elif key in section_values:
+            value = section_values[key]
             if isinstance(bounds.get(name), Pairs) and isinstance(value, dict):
-                value = [f"{at}={value[at]}" for at in value]
-            values[name] = _checked(_from_yaml, types[name], value, f"{section}.{key}")
+                value = [f"{pair_key}={value[pair_key]}" for pair_key in value]
+            values[name] = _parse_value(_from_yaml, types[name], value, f"{section}.{key}")
     return cls(**values)
 
 
@@ -112,25 +112,27 @@ def variable_of(name: str) -> str:
 
 def _mapping(value: Any, where: str) -> dict[str, Any]:
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
-        raise SettingError(f"{where} is {_shown(value)}; it must be a mapping of names to values")
+        raise SettingError(f"{where} is {_excerpt(value)}; it must be a mapping of names to values")
     return value
 
 
-def _refuse_unknown(given: Iterable[str], known: Iterable[str], where: str) -> None:
-    known = list(known)
-    for key in given:
-        if key not in known:
-            hint = nearest(key, sorted(known))
+def _refuse_unknown(keys: Iterable[str], valid_keys: Iterable[str], where: str) -> None:
+    valid_keys = list(valid_keys)
+    for key in keys:
+        if key not in valid_keys:
+            hint = nearest(key, sorted(valid_keys))
             raise SettingError(f"no setting is called {key!r} {where}; {hint}")
 
 
-def _checked(parse: Any, kind: Any, value: Any, spelled: str) -> Any:
-    if kind not in _WANTED:
+def _parse_value(parse: Any, kind: Any, value: Any, spelled: str) -> Any:
+    if kind not in _EXPECTED_FORMS:
         raise TypeError(f"{spelled}: settings of type {kind} cannot be read")
     try:
         return parse(kind, value)
     except ValueError:
-        raise SettingError(f"{spelled} is {_shown(value)}; it must be {_WANTED[kind]}") from None
+        raise SettingError(
+            f"{spelled} is {_excerpt(value)}; it must be {_EXPECTED_FORMS[kind]}"
+        ) from None
 
 
 def _from_text(kind: Any, text: str) -> Any:
@@ -169,6 +171,6 @@ def _only(holds: bool, value: Any) -> Any:
     return value
 
 
-def _shown(value: object) -> str:
+def _excerpt(value: object) -> str:
     text = ascii(value)
     return text if len(text) <= 80 else f"{text[:77]}..."

@@ -8,25 +8,25 @@ from contextlib import contextmanager
 from typing import Final
 
 UNUSED: Final = ("kubernetes", "rich")
-"""Packages that libraries import only because they are installed: kopf, to know the models of the
-first, and structlog, to colour tracebacks with the second. Together 14 MiB."""
+"""Packages that libraries import only because they are installed: kopf imports kubernetes for its
+models, and structlog imports rich to colour tracebacks. Together they take 14 MiB."""
 
 THRESHOLDS: Final = (10_000, 10, 25)
-"""Of the three generations. With Python's own, a decision on 20,000 gangs, of which nearly all is
-freed by reference counts, had all objects scanned once: 0.4 of its 0.9 s."""
+"""Thresholds of the three generations. Reference counts free nearly all objects of a decision on
+20,000 gangs. With Python's own thresholds the scans took 0.4 of its 0.9 s."""
 
 _M_ARENA_MAX: Final = -8
-"""The option of glibc's mallopt: heaps at most, where each thread gets one of its own."""
+"""Option of glibc's mallopt: the maximum number of heaps, of which each thread gets its own."""
 
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """Import without what is ``UNUSED``, and spare the garbage collector what is no garbage.
+    """Import without the ``UNUSED`` packages, and without collections of garbage.
 
-    Almost nothing that is imported becomes any, and scanning it takes a tenth of a program's start.
-    Code that needs an unused package imports it later. From then on collections are rarer by
-    THRESHOLDS, and all threads share one heap: what a cycle frees in its thread, others use again.
-    That is 50 of 600 MiB beside 20,000 gangs.
+    Almost no imported object becomes garbage, and scanning them takes a tenth of a program's start.
+    Code that needs an unused package imports it later. Afterwards collections are rarer by
+    THRESHOLDS, and all threads share one heap, so that memory freed in one thread is used by the
+    others. That saves 50 of 600 MiB with 20,000 gangs.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:  # musl has one heap

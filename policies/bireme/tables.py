@@ -5,23 +5,27 @@ from collections.abc import Callable, Sequence
 
 def widths(rows: Sequence[Sequence[str]]) -> list[int]:
     """Return the characters of the widest cell of each column."""
-    return [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    return [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
 
 
-def aligned(
+def align_columns(
     rows: Sequence[Sequence[str]],
-    left: int = 1,
+    flush_left: int = 1,
     *,
-    least: Sequence[int] | None = None,
+    min_widths: Sequence[int] | None = None,
     paint: Callable[[str], str] = str,
 ) -> list[str]:
-    """Return one line per row: the first ``left`` columns flush left, the others flush right.
+    """Return one line per row: the first ``flush_left`` columns flush left, the others flush right.
 
-    Columns are as wide as their widest cell, or as ``least`` says where that is more. ``paint`` may
-    put what takes no room, such as colours, around the text of a cell.
+    Columns are as wide as their widest cell, and at least ``min_widths``. ``paint`` may put
+    characters without width, such as colours, around the text of a cell.
     """
-    own = widths(rows)
-    columns = own if least is None else [max(pair) for pair in zip(own, least, strict=True)]
+    cell_widths = widths(rows)
+    columns = (
+        cell_widths
+        if min_widths is None
+        else [max(pair) for pair in zip(cell_widths, min_widths, strict=True)]
+    )
 
     def cell(text: str, width: int, is_left: bool) -> str:
         blank = " " * (width - len(text))
@@ -29,8 +33,8 @@ def aligned(
 
     return [
         "  ".join(
-            cell(text, width, at < left)
-            for at, (text, width) in enumerate(zip(row, columns, strict=True))
+            cell(text, width, column < flush_left)
+            for column, (text, width) in enumerate(zip(row, columns, strict=True))
         ).rstrip()
         for row in rows
     ]

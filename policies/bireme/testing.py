@@ -1,4 +1,4 @@
-"""Builders of objects for tests: a test states its subject, everything else has a default."""
+"""Builders of objects for tests: a test states its subject, and the rest has defaults."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -53,12 +53,12 @@ def a_node(
     offers = {"cpu": cpu_millis, "memory": memory_bytes, "pods": pods}
     if gpus:
         offers[GPU] = gpus
-    known = {"kubernetes.io/hostname": name, **(labels or {})}
+    all_labels = {"kubernetes.io/hostname": name, **(labels or {})}
     if rack is not None:
-        known["topology.bireme.dev/rack"] = rack
+        all_labels["topology.bireme.dev/rack"] = rack
     if zone is not None:
-        known["topology.kubernetes.io/zone"] = zone
-    return Node(name, offers, known, tuple(taints), **facts)
+        all_labels["topology.kubernetes.io/zone"] = zone
+    return Node(name, offers, all_labels, tuple(taints), **facts)
 
 
 def a_pool(
@@ -173,8 +173,8 @@ def a_running_gang(
     is_leaving: bool = False,
 ) -> RunningGang:
     """Run ``gang`` on one node, whole unless ``sizes`` gives the replicas of each task."""
-    held = sizes or {task.name: task.replicas for task in gang.tasks}
-    places = {name: {nodes.names[row]: count} if count else {} for name, count in held.items()}
+    replicas = sizes or {task.name: task.replicas for task in gang.tasks}
+    places = {name: {nodes.names[row]: count} if count else {} for name, count in replicas.items()}
     return RunningGang(gang, placement_at(places, nodes), started, resized, is_leaving)
 
 
@@ -199,11 +199,11 @@ def a_running(
         by_node = {name: value} if isinstance(value, int) else value
         task = gang.tasks[0].name if isinstance(value, int) else name
         by_task[task] |= {node: replicas for node, replicas in by_node.items() if replicas}
-    held = {name: by_node for name, by_node in by_task.items() if by_node}
+    node_counts = {name: by_node for name, by_node in by_task.items() if by_node}
     row = nodes.row[anchor] if anchor else -1
     return RunningGang(
         gang,
-        placement_at(held, nodes),
+        placement_at(node_counts, nodes),
         started,
         resized,
         is_leaving,
@@ -214,11 +214,11 @@ def a_running(
 
 
 def with_running(snapshot: ClusterSnapshot, *running: RunningGang) -> ClusterSnapshot:
-    """Return ``snapshot`` in which these gangs run too: nodes and queues hold what they use."""
+    """Return ``snapshot`` with these running gangs, whose use counts on nodes and in queues."""
     used = snapshot.used.copy()
     usage = dict(snapshot.queue_usage)
-    for each in running:
-        np.add.at(used, *each.usage(snapshot.nodes.axis))
-        held = each.current
-        usage[held.queue] = add(usage.get(held.queue, {}), held.demand)
+    for gang_run in running:
+        np.add.at(used, *gang_run.usage(snapshot.nodes.axis))
+        gang = gang_run.current
+        usage[gang.queue] = add(usage.get(gang.queue, {}), gang.demand)
     return replace(snapshot, running=(*snapshot.running, *running), used=used, queue_usage=usage)

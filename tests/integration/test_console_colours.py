@@ -120,10 +120,10 @@ def test_a_line_is_cut_by_what_is_seen_of_it() -> None:
 
 def test_every_reason_has_the_colour_of_its_attention_and_no_word_has_two() -> None:
     for reason in Reason:
-        assert colours._painted(reason.value) != reason.value, reason
+        assert colours._paint_text(reason.value) != reason.value, reason
         if reason.attention is Attention.PERSON:
-            assert colours._painted(reason.value).startswith(RED), reason
-    states = [(word, each) for each, words in colours._WORDS.items() for word in words]
+            assert colours._paint_text(reason.value).startswith(RED), reason
+    states = [(word, each) for each, words in colours._PHASES.items() for word in words]
     for word, attention in states:
         assert word not in set(Reason) or Reason(word).attention is attention, word
     assert len(dict(states)) == len(states)

@@ -82,13 +82,13 @@ async def test_places_are_told_to_who_may_read_the_gang_and_drawn_on_its_nodes(
         view = live.view()
         assert view.kept_unknown == ""
         (row,) = (each for each in view.nodes if each.kept_for)
-        assert (row.name, row.kept_for, row.kept) == (node, {"red/first": 8}, 0)
+        assert (row.name, row.kept_for, row.idle_reserved) == (node, {"red/first": 8}, 0)
         ((_, (tile,)),) = domains([row], colours(view))
         assert all(kind.endswith(" due") for kind, _, _ in tile.cells), "in use still"
-        assert tile.words.endswith("reserved for red/first 8")
+        assert tile.text.endswith("reserved for red/first 8")
         first = view.line_of(("red", "first"))
         assert first is not None
-        assert live.kept_on(first) == {node: 8}, "for who may not list nodes"
+        assert live.devices_reserved_on(first) == {node: 8}, "for who may not list nodes"
     del api.documents[PROXY]
     async with looking(api, tmp_path) as live:
         assert live.view().kept_unknown.startswith("cannot see reservations: there is no Serv")

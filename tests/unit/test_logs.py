@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bireme.logs import escaped
+from bireme.logs import to_ascii_json
 
 NASTY = "\x1b[2J\x07\x7f\x9b31m\u202e\u2028line\nbreak [bold]"
 
 
 @given(st.text())
 def test_any_text_is_one_line_of_printable_ascii(text: str) -> None:
-    line = escaped({"event": text})
+    line = to_ascii_json({"event": text})
     assert all(" " <= character <= "~" for character in line)
     assert json.loads(line) == {"event": text}
 

@@ -40,7 +40,7 @@ def test_devices_that_are_kept_are_marked_whether_they_are_free_or_in_use_still(
     ((_, (tile,)),) = domains([row], lambda gang: gang)
     kinds = [kind for kind, _, _ in tile.cells]
     assert kinds == ["a/runs"] * 2 + ["a/runs due"] * 3 + ["others due", "kept", "kept"]
-    assert tile.words == "6 of 8 used, a/runs 5, other pods 1, reserved for a/first 6"
+    assert tile.text == "6 of 8 used, a/runs 5, other pods 1, reserved for a/first 6"
 
 
 def test_what_starts_after_the_end_of_the_timeline_is_left_out_and_counted() -> None:

@@ -112,7 +112,7 @@ async def test_a_token_that_is_gone_is_why_the_board_does_not_know_what_is_kept(
     leader.add_leader(parser)
     options = parser.parse_args([], argparse.Namespace(user=None))
     source = live.Live(Reader(client, "red"), options, "a cluster")  # type: ignore[arg-type]
-    await source._ask_kept()
+    await source._ask_reserved()
     assert "the token file /gone cannot be read" in source.view().kept_unknown
 
 

@@ -50,9 +50,9 @@ COMMANDS: Final = {
     "policies": "list all policies, a line each",
     "completion": "a script by which bash, zsh or fish complete the command line",
 }
-"""By name: its purpose, a line in the list and the description."""
+"""The purpose of each command: its line in the list, and its description."""
 
-# Named as the commands, the first two would hide a module and a type of Python.
+# Modules named ``queue`` and ``list`` would hide a module and a type of Python.
 _MODULES: Final = {
     "queue": "queues",
     "list": "listing",
@@ -70,12 +70,12 @@ class _Parser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    command_line = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        options = parser_for(given).parse_args(given)
-        options.command = shlex.join(["bireme", *given])
+        options = parser_for(command_line).parse_args(command_line)
+        options.command = shlex.join(["bireme", *command_line])
         status: int = options.run(options)
-        sys.stdout.flush()  # here, where it is noticed that the reader has gone
+        sys.stdout.flush()  # so that a closed pipe is noticed here
     except UsageError as error:
         sys.stderr.write(f"bireme: {error}\n")
         return 2
@@ -86,15 +86,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write("bireme: interrupted\n")
         return 130
     except BrokenPipeError:
-        # The reader of the output has gone. Nothing may be left to flush when Python ends.
+        # The reader of the output has gone: leave nothing to flush when Python ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return status
 
 
-def parser_for(given: Sequence[str]) -> argparse.ArgumentParser:
-    """Return the parser of the command line; only the command of ``given`` has its arguments."""
-    asked = next((word for word in given if not word.startswith("-")), "")
+def parser_for(command_line: Sequence[str]) -> argparse.ArgumentParser:
+    """Return the parser; only the command in ``command_line`` has its arguments."""
+    command_name = next((word for word in command_line if not word.startswith("-")), "")
     parser = _Parser(
         prog="bireme", description="Learned gang scheduling: ask a cluster, simulate, train, judge."
     )
@@ -103,7 +103,7 @@ def parser_for(given: Sequence[str]) -> argparse.ArgumentParser:
     for name, purpose in COMMANDS.items():
         sentence = f"{purpose[0].upper()}{purpose[1:]}."
         added = commands.add_parser(name, help=purpose, description=sentence)
-        if name == asked:  # the modules of all commands take a second to import
+        if name == command_name:  # the modules of all commands take a second to import
             module = _MODULES.get(name, name.replace("-", "_"))
             command = import_module(f"bireme.cli.{module}")
             command.add_arguments(added)

@@ -61,9 +61,9 @@ def write_results(options: argparse.Namespace, numbers: Json, text: str) -> None
     The version of Bireme and the command line come before the numbers.
     """
     if options.json:
-        found = {"bireme": version("bireme"), "command": options.command, **numbers}
+        document = {"bireme": version("bireme"), "command": options.command, **numbers}
         with naming("--json"):
-            write_text(options.json, json.dumps(found, indent=1, allow_nan=False) + "\n")
+            write_text(options.json, json.dumps(document, indent=1, allow_nan=False) + "\n")
     if options.json != STANDARD_OUTPUT:
         sys.stdout.write(text)
 
@@ -74,7 +74,7 @@ def write_results(options: argparse.Namespace, numbers: Json, text: str) -> None
 def add_record(
     parser: argparse.ArgumentParser, *, is_option: bool = False, is_needed: bool = True
 ) -> None:
-    """Add the arguments that choose a record, and where the checkpoints lie that decided then."""
+    """Add the arguments for a record, and for the folder of the checkpoints that decided in it."""
     what = "files record-*.jsonl that follow each other, plain or gzipped, or their folder"
     add = parser.add_argument
     if is_option:
@@ -99,7 +99,7 @@ def add_record(
 
 
 def add_policy_class(parser: argparse.ArgumentParser) -> None:
-    """Add the argument that lets a record name classes of the user's own."""
+    """Add the argument that lets a record name the user's own classes."""
     parser.add_argument(
         "--policy-class",
         dest="policy_classes",
@@ -146,15 +146,15 @@ def add_what_if(parser: argparse.ArgumentParser) -> None:
 # --- types of arguments: each raises ArgumentTypeError for a text that has not its form ---------
 
 
-def whole(text: str, least: int = 1) -> int:
-    """Return a whole number, at least ``least``."""
-    if not (text.isascii() and text.isdigit() and int(text) >= least):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} on")
+def whole(text: str, minimum: int = 1) -> int:
+    """Return a whole number, at least ``minimum``."""
+    if not (text.isascii() and text.isdigit() and int(text) >= minimum):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {minimum} on")
     return int(text)
 
 
 def number(text: str, is_allowed: Callable[[float], bool], fault: str) -> float:
-    """Return a number that ``is_allowed``; ``fault`` says what else it is."""
+    """Return a number for which ``is_allowed``; ``fault`` ends the error for any other."""
     try:
         value = float(text)
     except ValueError:

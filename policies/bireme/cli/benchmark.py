@@ -1,7 +1,7 @@
-"""``bireme benchmark``: every policy beside the best tuned rule, on data that none was chosen by.
+"""``bireme benchmark``: compare every policy with the best tuned rule, on data that chose none.
 
-The tables go to standard output, all numbers to ``--json``. Finished runs are kept in ``--out``,
-so that the same command goes on where it was stopped.
+The tables go to standard output, all numbers to ``--json``. ``--out`` keeps finished runs, so that
+the same command continues where it was stopped.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from bireme.contest.benchmark import (
     FamilyResult,
     Scope,
     judge,
-    known,
+    policy_names,
 )
 from bireme.contest.candidates import Candidate, parts_at
 from bireme.contest.families import FAMILIES, LOADS, Family, find
@@ -29,7 +29,7 @@ from bireme.contest.worlds import Part
 from bireme.core.errors import SettingError, nearest
 from bireme.simulator.comparison import Estimate
 from bireme.simulator.reports import terminal
-from bireme.tables import aligned
+from bireme.tables import align_columns
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_scope(parser: argparse.ArgumentParser) -> None:
-    """Add what is played of each family, and who plays it."""
+    """Add the arguments that choose the worlds of each family, and the policies."""
     add = parser.add_argument
     add(
         "--part",
@@ -72,7 +72,7 @@ def _add_scope(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--skip-blocks",
-        type=partial(whole, least=0),
+        type=partial(whole, minimum=0),
         default=0,
         metavar="N",
         help="leave out the first N of them, such as those that were looked at before; default: 0",
@@ -122,36 +122,36 @@ def run(options: argparse.Namespace) -> int:
         sys.stderr.write(f"{what}\n")
 
     def show(done: int, total: int, seconds_left: float) -> None:
-        left = terminal.duration(seconds_left)
-        progress.show(f"{done} of {total} runs, {left} left: {stage}", done, total)
+        remaining = terminal.duration(seconds_left)
+        progress.show(f"{done} of {total} runs, {remaining} left: {stage}", done, total)
 
     with naming("--out"):
         runs = Runs(options.out, options.jobs, show)
     try:
         data = options.data or Path("data")
-        found = [judge(data, family, scope, runs.play_all, tell) for family in families]
+        results = [judge(data, family, scope, runs.play_all, tell) for family in families]
     finally:
         progress.clear()
-    numbers = {"families": [each.to_json() for each in found]}
-    write_results(options, numbers, "\n\n".join(map(_text, found)) + "\n")
+    numbers = {"families": [result.to_json() for result in results]}
+    write_results(options, numbers, "\n\n".join(map(_text, results)) + "\n")
     return 0
 
 
 def _families(options: argparse.Namespace) -> list[Family]:
     with naming("--family"):
-        found = [find(name.strip()) for name in options.family.split(",")]
-    for family in found:
+        families = [find(name.strip()) for name in options.family.split(",")]
+    for family in families:
         if family.needs_data and options.data is None:
             raise UsageError(
                 f"argument --data: the worlds of {family.name} are made of public traces; name "
                 "their folder, or only families that are generated with --family"
             )
-    return found
+    return families
 
 
 def _scope(options: argparse.Namespace) -> Scope:
     folders: dict[str, list[Path]] = {}
-    for name, folder in options.checkpoint:  # here, not after hours of playing
+    for name, folder in options.checkpoint:  # checked here, not after hours of simulation
         with naming("--checkpoint"):
             parts = parts_at(f"{registry.CHECKPOINT}{folder}")
             seeds = folders.setdefault(name, [])
@@ -163,13 +163,13 @@ def _scope(options: argparse.Namespace) -> Scope:
                 )
         seeds.append(Path(folder))
     policies = None if options.policies is None else _names(options.policies)
-    names = known(folders)
+    names = policy_names(folders)
     orderers = registry.names("orderer")
     with naming("--policies"):
         for name in policies or ():
             if name not in {*names, *orderers} and not {"?", "/", ":"} & set(name):
-                near = nearest(name, sorted({*names, *orderers}))
-                raise SettingError(f"no policy is called {name!r}; {near}")
+                hint = nearest(name, sorted({*names, *orderers}))
+                raise SettingError(f"no policy is called {name!r}; {hint}")
             if name not in names:
                 Candidate.read(name).policy()
     return Scope(
@@ -187,22 +187,22 @@ def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def _text(found: FamilyResult) -> str:
+def _text(result: FamilyResult) -> str:
     title = (
-        f"{found.family}: {found.says}\n  {found.split}\n  {found.jobs:,} jobs in "
-        f"{terminal.plural(found.worlds, f'{found.part} world')} of {blocks(found)}"
+        f"{result.family}: {result.says}\n  {result.split}\n  {result.jobs:,} jobs in "
+        f"{terminal.plural(result.worlds, f'{result.part} world')} of {blocks(result)}"
     )
-    head, rows = table(found)
-    return "\n".join([title, "", *aligned([head, *rows])])
+    head, rows = table(result)
+    return "\n".join([title, "", *align_columns([head, *rows])])
 
 
-def blocks(found: FamilyResult) -> str:
-    """Return how many blocks were played, and after which."""
-    after = f" after the first {found.skipped}" if found.skipped else ""
-    return f"{terminal.plural(found.blocks, 'block')}{after}"
+def blocks(result: FamilyResult) -> str:
+    """Return how many blocks were simulated, and how many were skipped."""
+    suffix = f" after the first {result.skipped}" if result.skipped else ""
+    return f"{terminal.plural(result.blocks, 'block')}{suffix}"
 
 
-def table(found: FamilyResult) -> tuple[list[str], list[list[str]]]:
+def table(result: FamilyResult) -> tuple[list[str], list[list[str]]]:
     """Return the head and the rows of a family's table, as people read them."""
     head = ["policy", "seeds", "mean JCT, ratio", *(f"at {load}" for load in LOADS)]
     head += ["p99 wait, ratio", "p99 wait, s", "stops", "of the baseline", "finding"]
@@ -218,7 +218,7 @@ def table(found: FamilyResult) -> tuple[list[str], list[list[str]]]:
             terminal.count(row.overall.baseline_stops),
             _finding(row.overall) if row.kind != "baseline" else "baseline",
         ]
-        for row in found.rows
+        for row in result.rows
     ]
 
 
@@ -230,16 +230,16 @@ def _ratio(estimate: Estimate | None) -> str:
     return f"{estimate.mean:.3f}{bounds}"
 
 
-def _wait(found: Verdict) -> str:
-    """Return the seconds, and by how many they are more or fewer than the baseline's."""
-    change = found.p99_wait_change
+def _wait(verdict: Verdict) -> str:
+    """Return the seconds, and their difference from the baseline's."""
+    change = verdict.p99_wait_change
     if change is None:
-        return f"{found.p99_wait_seconds:,.0f}"
+        return f"{verdict.p99_wait_seconds:,.0f}"
     bounds = "[{:+,.0f}, {:+,.0f}]".format(*change.interval) if change.interval else ""
-    return f"{found.p99_wait_seconds:,.0f} ({' '.join([f'{change.mean:+,.0f}', bounds]).strip()})"
+    return f"{verdict.p99_wait_seconds:,.0f} ({' '.join([f'{change.mean:+,.0f}', bounds]).strip()})"
 
 
-def _finding(found: Verdict) -> str:
-    left = f", {found.unfinished} jobs unfinished" if found.unfinished else ""
-    back = f", {found.fallbacks} fallbacks" if found.fallbacks else ""
-    return f"{found.finding}{left}{back}"
+def _finding(verdict: Verdict) -> str:
+    unfinished = f", {verdict.unfinished} jobs unfinished" if verdict.unfinished else ""
+    back = f", {verdict.fallbacks} fallbacks" if verdict.fallbacks else ""
+    return f"{verdict.finding}{unfinished}{back}"

@@ -1,7 +1,6 @@
 """``bireme cancel``: delete TrainingJobs that have not ended, and say what that ends.
 
-Their pods go with them, by the garbage collector. A job that has ended is left as the record of
-what it did.
+The garbage collector deletes their pods. A job that has ended stays as a record of its run.
 """
 
 import argparse
@@ -10,8 +9,8 @@ import time
 
 from bireme.cli import cluster as common
 from bireme.cli.arguments import Json, UsageError
-from bireme.cli.cluster import ConsoleError, Reader, ask, refused
-from bireme.cli.gangs import ENDED, GangLine, line_of
+from bireme.cli.cluster import ConsoleError, Reader, ask, refusal
+from bireme.cli.gangs import ENDED_PHASES, GangLine, line_of
 from bireme.cli.named_jobs import PLURAL, live_job
 from bireme.core.times import duration
 from bireme.kube import names
@@ -39,11 +38,11 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _cancel(reader: Reader, options: argparse.Namespace) -> None:
-    found = await _chosen(reader, options)
-    if not found:
+    manifests = await _jobs_to_cancel(reader, options)
+    if not manifests:
         sys.stdout.write("No job that has not ended has these labels.\n")
     now = time.time()  # noqa: TID251  # a person asks now
-    for manifest in found:
+    for manifest in manifests:
         gang = line_of(manifest)
         done = "would be cancelled" if options.dry_run else "cancelled"
         if not options.dry_run and not await _delete(reader, gang, manifest["metadata"]["uid"]):
@@ -51,7 +50,7 @@ async def _cancel(reader: Reader, options: argparse.Namespace) -> None:
         sys.stdout.write(f"TrainingJob {gang.key} {done}: {_what_ends(gang, now)}\n")
 
 
-async def _chosen(reader: Reader, options: argparse.Namespace) -> list[Json]:
+async def _jobs_to_cancel(reader: Reader, options: argparse.Namespace) -> list[Json]:
     if options.job:
         return [await live_job(reader, name, "cancelled") for name in options.job]
     path = names.path(PLURAL, reader.namespace)
@@ -59,7 +58,7 @@ async def _chosen(reader: Reader, options: argparse.Namespace) -> list[Json]:
     return [
         {**manifest, "kind": "TrainingJob"}
         for manifest in listed
-        if (manifest.get("status") or {}).get("phase") not in ENDED
+        if (manifest.get("status") or {}).get("phase") not in ENDED_PHASES
     ]
 
 
@@ -73,7 +72,7 @@ async def _delete(reader: Reader, gang: GangLine, uid: str) -> bool:
             raise ConsoleError(
                 f"TrainingJob {gang.key} was made anew meanwhile; cancel that one by asking again"
             ) from error
-        raise refused(error, f"delete {PLURAL}") from error
+        raise refusal(error, f"delete {PLURAL}") from error
 
 
 def _what_ends(gang: GangLine, now: float) -> str:

@@ -1,7 +1,8 @@
 """The checks of ``bireme doctor``: an installation from the API server to the gangs that wait.
 
-Each reads with the caller's own rights. What may not be read is unknown, and said so: it is no
-fault of the installation. Nothing is changed; asking what one may do creates no object.
+Each check reads with the caller's own rights. An object that the caller may not read is reported as
+unknown, which is no fault of the installation. No check changes anything; an access review creates
+no object.
 """
 
 import asyncio
@@ -16,8 +17,8 @@ import msgspec
 
 from bireme.cli import installed
 from bireme.cli.arguments import Json
-from bireme.cli.cluster import ConsoleError, Reader, refused
-from bireme.cli.findings import Finding, Findings, State, condition, said, some
+from bireme.cli.cluster import ConsoleError, Reader, refusal
+from bireme.cli.findings import Finding, Findings, State, condition, condition_text, some
 from bireme.cli.gangs import GangLine, line_of
 from bireme.cli.gpus import gpus_in
 from bireme.cli.installed import Installation, installation
@@ -38,24 +39,24 @@ from bireme.kube.client import ApiError
 from bireme.kube.conditions import cleaned
 
 OLDEST_MINOR: Final = 35
-"""Of Kubernetes 1, as the chart's kubeVersion."""
+"""The oldest minor version of Kubernetes 1, as the chart's kubeVersion."""
 START_TIMEOUT_SECONDS: Final = 900
 """The operator's default of startTimeoutSeconds."""
 _GRACE_SECONDS: Final = 60.0
-"""What the operator may take for anything, beside the limit itself."""
-_FAULTS: Final = frozenset(str(each) for each in Reason if each.is_configuration_fault)
+"""Time in which the operator reacts, on top of each limit."""
+_FAULTS: Final = frozenset(str(reason) for reason in Reason if reason.is_configuration_fault)
 _DIGITS: Final = re.compile("[0-9]+")
 
 
-async def examined(reader: Reader) -> list[Finding]:
-    """Return all findings, from what everything needs to what only some gangs need."""
+async def examine(reader: Reader) -> list[Finding]:
+    """Return all findings, the most fundamental ones first."""
     try:
-        told: Json = msgspec.json.decode(await reader.client.get("/version"))
+        version_info: Json = msgspec.json.decode(await reader.client.get("/version"))
     except ApiError as error:
         helps = "check the address and the credentials of the kubeconfig: kubectl version"
         return [Finding("API server", State.WRONG, f"does not answer: {error.message}", helps)]
-    minor = int((_DIGITS.match(str(told.get("minor"))) or ["0"])[0])
-    there = await _served(reader)
+    minor = int((_DIGITS.match(str(version_info.get("minor"))) or ["0"])[0])
+    served_kinds = await _api_kinds(reader)
     facts = await installation(reader, minor)
     checks: list[tuple[str, Callable[[], Awaitable[Findings]]]] = [
         ("definitions", lambda: _definitions(reader)),
@@ -66,23 +67,23 @@ async def examined(reader: Reader) -> list[Finding]:
         ("rights", lambda: _rights(reader)),
         ("nodes", lambda: _nodes(reader, facts)),
     ]
-    if len(there) == len(names.PLURALS):
+    if len(served_kinds) == len(names.PLURALS):
         checks += [
             ("queues", lambda: _queues(reader)),
             ("policies", lambda: _policies(reader)),
             ("gangs", lambda: _gangs(reader, facts)),
         ]
-    found = [_api_server(told, minor), *_kinds(there), *_settings(facts)]
+    findings = [_api_server(version_info, minor), *_kinds(served_kinds), *_settings(facts)]
     for name, check in checks:
         try:
-            found += await check()
-        except ConsoleError as error:  # overload, say, of which later checks may see nothing
-            found.append(Finding(name, State.UNKNOWN, str(error)))
-    return found
+            findings += await check()
+        except ConsoleError as error:  # overload, say; later checks may succeed
+            findings.append(Finding(name, State.UNKNOWN, str(error)))
+    return findings
 
 
-def _api_server(told: Json, minor: int) -> Finding:
-    running = cleaned(str(told.get("gitVersion")))
+def _api_server(version_info: Json, minor: int) -> Finding:
+    running = cleaned(str(version_info.get("gitVersion")))
     if minor < OLDEST_MINOR:
         helps = f"upgrade the cluster to Kubernetes 1.{OLDEST_MINOR} or newer"
         return Finding("API server", State.WRONG, f"{running} is too old for Bireme", helps)
@@ -104,26 +105,28 @@ def _settings(facts: Installation) -> Iterator[Finding]:
 # --- kinds --------------------------------------------------------------------------------------
 
 
-async def _served(reader: Reader) -> set[str]:
+async def _api_kinds(reader: Reader) -> set[str]:
     """Return the plurals of Bireme's kinds that the cluster serves."""
     try:
-        told = msgspec.json.decode(await reader.client.get(f"/apis/{names.API_VERSION}"))
+        api_group = msgspec.json.decode(await reader.client.get(f"/apis/{names.API_VERSION}"))
     except ApiError as error:
         if not error.is_not_found:
-            raise refused(error, f"read /apis/{names.API_VERSION}") from error
+            raise refusal(error, f"read /apis/{names.API_VERSION}") from error
         return set()
-    return {each["name"] for each in told.get("resources") or ()} & set(names.PLURALS.values())
+    return {resource["name"] for resource in api_group.get("resources") or ()} & set(
+        names.PLURALS.values()
+    )
 
 
-def _kinds(there: set[str]) -> Iterator[Finding]:
-    missing = sorted(set(names.PLURALS.values()) - there)
+def _kinds(served_kinds: set[str]) -> Iterator[Finding]:
+    missing = sorted(set(names.PLURALS.values()) - served_kinds)
     if missing:
         helps = (
             "install the chart with crds.enabled=true, or kubectl apply charts/bireme/files/crds"
         )
         yield Finding("kinds", State.WRONG, f"not served: {', '.join(missing)}", helps)
     else:
-        yield Finding("kinds", State.FINE, f"{', '.join(sorted(there))} are served")
+        yield Finding("kinds", State.FINE, f"{', '.join(sorted(served_kinds))} are served")
 
 
 async def _definitions(reader: Reader) -> Findings:
@@ -132,17 +135,17 @@ async def _definitions(reader: Reader) -> Findings:
     if listed is None:
         message = "whether they are of this version is unknown: you may not list them"
         return [Finding("definitions", State.UNKNOWN, message)]
-    by_name = {each["metadata"]["name"]: each for each in listed}
-    there = {
+    by_name = {crd_object["metadata"]["name"]: crd_object for crd_object in listed}
+    by_kind = {
         kind: by_name[name]
         for kind in crd.KINDS
         if (name := f"{kind.plural}.{names.GROUP}") in by_name
     }
-    if not there:
+    if not by_kind:
         return []
     differing = [
         kind.plural
-        for kind, definition in there.items()
+        for kind, definition in by_kind.items()
         if _schemas(definition) != _schemas(crd.definition(kind))
     ]
     if differing:
@@ -154,7 +157,7 @@ async def _definitions(reader: Reader) -> Findings:
 
 def _schemas(definition: Json) -> dict[str, Any]:
     versions = definition["spec"]["versions"]
-    return {each["name"]: each["schema"]["openAPIV3Schema"] for each in versions}
+    return {entry["name"]: entry["schema"]["openAPIV3Schema"] for entry in versions}
 
 
 # --- admission, rights, nodes -------------------------------------------------------------------
@@ -174,18 +177,21 @@ async def _admission(reader: Reader, facts: Installation) -> Findings:
         return [
             Finding("admission", State.NOTE, message, "helm upgrade with admission as by default")
         ]
-    there = {each["metadata"]["name"] for each in policies}
-    bound = {each["spec"]["policyName"] for each in bindings}
+    policy_names = {policy["metadata"]["name"] for policy in policies}
+    bound_names = {binding["spec"]["policyName"] for binding in bindings}
     faults = [
-        *(f"policy {name} is not there, and its binding is" for name in sorted(bound - there)),
+        *(
+            f"policy {name} is not there, and its binding is"
+            for name in sorted(bound_names - policy_names)
+        ),
         *(
             f"policy {name} has no binding, so nobody is held to it"
-            for name in sorted(there - bound)
+            for name in sorted(policy_names - bound_names)
         ),
     ]
     if faults:
-        return [Finding("admission", State.WRONG, each, "helm upgrade again") for each in faults]
-    return [Finding("admission", State.FINE, f"{len(there)} policies are there and bound")]
+        return [Finding("admission", State.WRONG, fault, "helm upgrade again") for fault in faults]
+    return [Finding("admission", State.FINE, f"{len(policy_names)} policies are there and bound")]
 
 
 _RIGHTS: Final = (
@@ -198,15 +204,15 @@ _RIGHTS: Final = (
     ("list", names.GROUP, "queues", "", False, "top, submit --check"),
     ("list", "", "nodes", "", False, "top, drain"),
 )
-"""Verb, group, resource, subresource, whether in the namespace alone, and what needs it."""
+"""Verb, group, resource, subresource, whether the namespace suffices, and the commands for it."""
 
 
 async def _rights(reader: Reader) -> Findings:
     async def may(verb: str, group: str, resource: str, sub: str, in_one: bool, _: str) -> bool:
-        asked: Json = {"verb": verb, "group": group, "resource": resource, "subresource": sub}
+        attributes: Json = {"verb": verb, "group": group, "resource": resource, "subresource": sub}
         if in_one:
-            asked["namespace"] = reader.namespace
-        body = {"spec": {"resourceAttributes": asked}}
+            attributes["namespace"] = reader.namespace
+        body = {"spec": {"resourceAttributes": attributes}}
         path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
         answer = msgspec.json.decode(await reader.client.create(path, body))
         return bool((answer.get("status") or {}).get("allowed"))
@@ -238,22 +244,22 @@ async def _nodes(reader: Reader, facts: Installation) -> Findings:
     for node in nodes:
         pool = (node["metadata"].get("labels") or {}).get(label, "")
         pools.setdefault(pool, []).append(node)
-    found = [
-        _closed_pool(pool, of) for pool, of in sorted(pools.items()) if not any(map(_takes, of))
+    findings = [
+        _pool_finding(pool, of) for pool, of in sorted(pools.items()) if not any(map(_takes, of))
     ]
-    found += _unknown_models(nodes, facts)
+    findings += _unknown_models(nodes, facts)
     if not nodes:
         helps = "add nodes; gangs wait with NeverFits until then"
-        found.append(Finding("nodes", State.WRONG, "the cluster has none", helps))
+        findings.append(Finding("nodes", State.WRONG, "the cluster has none", helps))
     taking = [node for node in nodes if _takes(node)]
     if taking:
         added = tuple(facts.setting("scheduling", "accelerators", ()))
-        known = read_accelerators(added)
+        accelerators = read_accelerators(added)
         offers = ((n.get("status") or {}).get("allocatable") or {} for n in taking)
-        gpus = sum(gpus_in(offer, known) or 0 for offer in offers)
+        gpus = sum(gpus_in(offer, accelerators) or 0 for offer in offers)
         message = f"{len(taking)} of {len(nodes)} are ready and not cordoned, with {gpus} GPUs"
-        found.append(Finding("nodes", State.FINE, message))
-    return found
+        findings.append(Finding("nodes", State.FINE, message))
+    return findings
 
 
 def _unknown_models(nodes: Sequence[Json], facts: Installation) -> Iterator[Finding]:
@@ -282,7 +288,7 @@ def _is_leaving(node: Json) -> bool:
     return "deletionTimestamp" in node["metadata"]
 
 
-def _closed_pool(pool: str, nodes: Sequence[Json]) -> Finding:
+def _pool_finding(pool: str, nodes: Sequence[Json]) -> Finding:
     cordoned = sum(bool((node.get("spec") or {}).get("unschedulable")) for node in nodes)
     unready = sum(condition(node, "Ready").get("status") != "True" for node in nodes)
     leaving = sum(map(_is_leaving, nodes))
@@ -306,21 +312,21 @@ async def _queues(reader: Reader) -> Findings:
     if not queues:
         helps = "create one: manifests/examples/04-queues.yaml; gangs wait with QueueNotFound"
         return [Finding("queues", State.WRONG, "there is none", helps)]
-    found = []
+    findings = []
     for queue in queues:
         admitting = condition(queue, "Admitting")
         reason = str(admitting.get("reason", ""))
-        # One that holds its limit admits nothing either, and is well.
+        # A queue at its limit admits nothing either, and is no fault.
         if admitting.get("status") == "False" and reason in _FAULTS:
-            message = f"{queue['metadata']['name']} admits nothing: {said(admitting)}"
+            message = f"{queue['metadata']['name']} admits nothing: {condition_text(admitting)}"
             is_meant = (queue.get("spec") or {}).get("state") == "Closed"
             state = State.NOTE if is_meant else State.WRONG
-            found.append(Finding("queues", state, message, "" if is_meant else remedy(reason)))
+            findings.append(Finding("queues", state, message, "" if is_meant else remedy(reason)))
     if names.DEFAULT_QUEUE not in {queue["metadata"]["name"] for queue in queues}:
         message = f"none is called {names.DEFAULT_QUEUE}: gangs that name no queue do not start"
         helps = f"create it, or label namespaces with {names.DEFAULT_QUEUE_LABEL}"
-        found.append(Finding("queues", State.NOTE, message, helps))
-    return found or [
+        findings.append(Finding("queues", State.NOTE, message, helps))
+    return findings or [
         Finding("queues", State.FINE, f"{len(queues)} {'are' if len(queues) > 1 else 'is'} there")
     ]
 
@@ -329,20 +335,20 @@ async def _policies(reader: Reader) -> Findings:
     policies = await reader.objects_if_allowed(names.path("schedulingpolicies"))
     if policies is None:
         return [Finding("policies", State.UNKNOWN, "you may not list SchedulingPolicies")]
-    found = []
+    findings = []
     for policy in policies:
         loaded, degraded = condition(policy, "Loaded"), condition(policy, "Degraded")
         name = policy["metadata"]["name"]
         if loaded.get("status") == "False":
-            message = f"{name} does not decide: {said(loaded)}"
+            message = f"{name} does not decide: {condition_text(loaded)}"
             helps = remedy(str(loaded.get("reason", "")))
-            found.append(Finding("policies", State.WRONG, message, helps))
+            findings.append(Finding("policies", State.WRONG, message, helps))
         elif degraded.get("status") == "True":
-            message = f"{name}: {said(degraded)}"
+            message = f"{name}: {condition_text(degraded)}"
             helps = remedy(str(degraded.get("reason", "")))
-            found.append(Finding("policies", State.NOTE, message, helps))
-    if found:
-        return found
+            findings.append(Finding("policies", State.NOTE, message, helps))
+    if findings:
+        return findings
     of = f"{len(policies)} are loaded" if policies else "none, so the settings decide"
     return [Finding("policies", State.FINE, of)]
 
@@ -367,16 +373,16 @@ async def _gangs(reader: Reader, facts: Installation) -> Findings:
         limit = _start_limit(manifest, gang, by_name, facts) + _GRACE_SECONDS
         if gang.phase == "Starting" and gang.since is not None and now - gang.since > limit:
             stuck.append(f"{gang.key} ({duration(now - gang.since)})")
-    found = []
+    findings = []
     if unseen:
         message = f"nothing is written on {some(unseen)}: no operator has seen them"
         helps = "have an operator lead, as said above" if not facts.observes else "it observes only"
-        found.append(Finding("gangs", State.WRONG, message, helps))
+        findings.append(Finding("gangs", State.WRONG, message, helps))
     if stuck:
         message = f"Starting for longer than their start limit: {some(stuck)}"
         helps = "the operator should have stopped them: see its log, and bireme why of each"
-        found.append(Finding("gangs", State.WRONG, message, helps))
-    return found or [Finding("gangs", State.FINE, f"{len(manifests)} {scope}, none is stuck")]
+        findings.append(Finding("gangs", State.WRONG, message, helps))
+    return findings or [Finding("gangs", State.FINE, f"{len(manifests)} {scope}, none is stuck")]
 
 
 def _start_limit(
@@ -385,10 +391,10 @@ def _start_limit(
     """Return the seconds after which the operator gives the places of a gang back."""
     default = facts.setting("operator", "startTimeoutSeconds", START_TIMEOUT_SECONDS)
     policy = (manifest.get("spec") or {}).get("runPolicy") or {}
-    said = [policy.get("startTimeoutSeconds")]
-    name, seen = gang.queue, set[str]()
-    while name in queues and name not in seen:
-        seen.add(name)
-        said.append(queues[name].get("startTimeoutSeconds"))
+    limits = [policy.get("startTimeoutSeconds")]
+    name, visited = gang.queue, set[str]()
+    while name in queues and name not in visited:
+        visited.add(name)
+        limits.append(queues[name].get("startTimeoutSeconds"))
         name = queues[name].get("parent") or ""
-    return float(min((each for each in said if each), default=default))
+    return float(min((limit for limit in limits if limit), default=default))

@@ -38,7 +38,7 @@ _FORM: Final = "cli.bireme.dev/v1"
 
 
 class Reader:
-    """An open connection; ``namespace`` is the one that is asked about."""
+    """An open connection to a cluster; ``namespace`` is the default namespace of the questions."""
 
     def __init__(self, client: ApiClient, namespace: str) -> None:
         self.client = client
@@ -55,28 +55,28 @@ class Reader:
                     f"no {plural}/{name}{where}; see: kubectl get {plural}.{names.GROUP}"
                     + (" -A" if namespace else "")
                 ) from error
-            raise refused(error, f"get {plural}") from error
-        found: Json = msgspec.json.decode(body)
-        return found
+            raise refusal(error, f"get {plural}") from error
+        manifest: Json = msgspec.json.decode(body)
+        return manifest
 
     async def objects(self, path: str, **selectors: str) -> list[Json]:
-        """Return all objects of a collection; ``selectors`` as in a request: ``labelSelector``."""
-        return (await self.listed(path, **selectors))[0]
+        """Return all objects of a collection; ``selectors`` are such as ``labelSelector``."""
+        return (await self.list_with_version(path, **selectors))[0]
 
-    async def listed(self, path: str, **selectors: str) -> tuple[list[Json], str]:
-        """Return what :meth:`objects` does, and the version from which :meth:`changes` go on."""
-        found: list[Json] = []
+    async def list_with_version(self, path: str, **selectors: str) -> tuple[list[Json], str]:
+        """Return :meth:`objects`, and the version from which :meth:`changes` continues."""
+        objects: list[Json] = []
         # In pages: one answer with thousands of objects is a burden for the API server.
         params = {"limit": _PAGE, **selectors}
         while True:
             try:
                 page: Json = msgspec.json.decode(await self.client.get(path, params=params))
             except ApiError as error:
-                raise refused(error, f"list {path.rpartition('/')[2]}") from error
-            found += page.get("items") or ()
+                raise refusal(error, f"list {path.rpartition('/')[2]}") from error
+            objects += page.get("items") or ()
             about = page.get("metadata") or {}
             if not about.get("continue"):
-                return found, str(about.get("resourceVersion", ""))
+                return objects, str(about.get("resourceVersion", ""))
             params["continue"] = about["continue"]
 
     async def changes(
@@ -95,22 +95,22 @@ class Reader:
                 async with aclosing(stream):
                     async for line in stream:
                         event: Json = msgspec.json.decode(line)
-                        found = event["object"]
+                        manifest = event["object"]
                         if event["type"] == "ERROR":
-                            message = cleaned(str(found.get("message")))
+                            message = cleaned(str(manifest.get("message")))
                             raise ConsoleError(
                                 f"the watch of {resource} broke off: {message}; ask again"
                             )
-                        version = found["metadata"]["resourceVersion"]
+                        version = manifest["metadata"]["resourceVersion"]
                         if event["type"] != "BOOKMARK":
-                            yield event["type"], found
+                            yield event["type"], manifest
             except ApiError as error:
-                raise refused(error, f"watch {resource}") from error
+                raise refusal(error, f"watch {resource}") from error
             if time.monotonic() - began < _SHORT_WATCH_SECONDS:
                 await asyncio.sleep(_SHORT_WATCH_SECONDS)
 
     async def objects_if_allowed(self, path: str, **selectors: str) -> list[Json] | None:
-        """Return what :meth:`objects` does, or None if the caller may not read them."""
+        """Return :meth:`objects`, or None if the caller may not read them."""
         try:
             return await self.objects(path, **selectors)
         except ConsoleError as error:
@@ -120,8 +120,8 @@ class Reader:
             raise
 
 
-def refused(error: ApiError, what: str) -> ConsoleError:
-    """Return ``error`` in words for a person."""
+def refusal(error: ApiError, what: str) -> ConsoleError:
+    """Return ``error`` as a message for a person."""
     if error.is_forbidden:
         return ConsoleError(f"you may not {what}: {error.message}; ask for a role that may")
     if error.is_not_found:
@@ -141,10 +141,10 @@ def ask(options: argparse.Namespace, question: Callable[[Reader], Awaitable[T]])
     if options.groups and not options.user:
         raise UsageError("argument --as-group: needs a user too; name one with --as")
 
-    async def asked() -> T:
+    async def answer() -> T:
         source = CredentialSource(options.kubeconfig, options.context)
         try:
-            # Before the first request, which would name the credentials' fault in worse words.
+            # Before the first request, whose error would say less about the credentials.
             await source.current()
         except CredentialsError as error:
             raise ConsoleError(str(error)) from error
@@ -160,7 +160,7 @@ def ask(options: argparse.Namespace, question: Callable[[Reader], Awaitable[T]])
         finally:
             await client.close()
 
-    return asyncio.run(asked())
+    return asyncio.run(answer())
 
 
 # --- arguments that all questions to a cluster share, named as kubectl names them -------------
@@ -169,7 +169,7 @@ def ask(options: argparse.Namespace, question: Callable[[Reader], Awaitable[T]])
 def add_target(
     parser: argparse.ArgumentParser, *, namespaced: bool = True, all_namespaces: bool = False
 ) -> None:
-    """Add the arguments that choose the cluster, who asks it, and how long an answer may take."""
+    """Add the arguments for the cluster, the asking user and the time limit of an answer."""
     add = parser.add_argument
     if all_namespaces:
         add(
@@ -220,10 +220,10 @@ def add_output(parser: argparse.ArgumentParser, *, wide: bool = False) -> None:
     parser.add_argument("-o", "--output", choices=formats, default="text", help="default: text")
 
 
-def versioned(kind: str, data: Json) -> Json:
-    """Return ``data`` with the version and kind of its form, by which programs read it.
+def with_version(kind: str, data: Json) -> Json:
+    """Return ``data`` with the version and kind of its format, for programs that read it.
 
-    A field is added within a version; one that goes or means something else makes the next.
+    A version may gain fields. A field that goes, or changes its meaning, makes the next version.
     """
     return {"apiVersion": _FORM, "kind": kind, **data}
 

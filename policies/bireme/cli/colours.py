@@ -1,7 +1,7 @@
-"""Colours of phases and reasons on a terminal: green for what is well, yellow for what waits or
-starts again, red for what waiting does not help.
+"""Colours of phases and reasons on a terminal.
 
-They are a second sign and never the only one: the words say the same.
+Green marks phases without a problem, yellow those that wait or start again, red those that waiting
+does not help. A colour is never the only sign: the text says the same.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from typing import Final
 from bireme.core.reasons import Attention, Reason
 
 Paint = Callable[[str], str]
-"""Puts a colour around a text that is one of the known words, and returns others as they are."""
+"""Function that colours a phase or a reason, and returns any other text unchanged."""
 
 _CODE: Final = re.compile(r"(\x1b\[[0-9;]*m)")
 _RED, _GREEN, _YELLOW = "31", "32", "33"
@@ -24,14 +24,14 @@ _COLOURS: Final = {
     Attention.TIME: _YELLOW,
     Attention.PERSON: _RED,
 }
-_WORDS: Final[Mapping[Attention, tuple[str, ...]]] = {
+_PHASES: Final[Mapping[Attention, tuple[str, ...]]] = {
     Attention.NOBODY: ("Running", "Completed", "ok"),
     Attention.TIME: ("Pending", "Starting", "Restarting", "Interrupted", "note", "unknown"),
     Attention.PERSON: ("Failed", "wrong"),
 }
 """Phases, and states of checks."""
 _CODES: Final[Mapping[str, str]] = {
-    **{word: _COLOURS[attention] for attention, words in _WORDS.items() for word in words},
+    **{word: _COLOURS[attention] for attention, phases in _PHASES.items() for word in phases},
     **{str(reason): _COLOURS[reason.attention] for reason in Reason},
 }
 
@@ -47,7 +47,7 @@ def add_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def painter(options: argparse.Namespace) -> Paint:
-    """Return what colours standard output as ``options`` and the environment want it."""
+    """Return the function that colours standard output, by ``options`` and the environment."""
     if options.color == "auto":
         is_wanted = (
             sys.stdout.isatty()
@@ -56,21 +56,21 @@ def painter(options: argparse.Namespace) -> Paint:
         )
     else:
         is_wanted = options.color == "always"
-    return _painted if is_wanted else str
+    return _paint_text if is_wanted else str
 
 
-def _painted(text: str) -> str:
+def _paint_text(text: str) -> str:
     code = _CODES.get(text)
     return text if code is None else f"\x1b[{code}m{text}\x1b[0m"
 
 
 def cut(line: str, width: int) -> str:
     """Return the first ``width`` characters of a line, with all of its colours."""
-    shown = []
+    parts = []
     for part in _CODE.split(line):
         if _CODE.fullmatch(part):
-            shown.append(part)
+            parts.append(part)
         else:
-            shown.append(part[:width])
-            width -= len(shown[-1])
-    return "".join(shown)
+            parts.append(part[:width])
+            width -= len(parts[-1])
+    return "".join(parts)

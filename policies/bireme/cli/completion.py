@@ -1,7 +1,7 @@
 """``bireme completion``: a script by which a shell completes commands, options and their values.
 
-It is made from the parsers of the commands, so it fits the version that wrote it. Names of jobs are
-asked of the cluster, with ``bireme list``, when they are completed.
+It is made from the parsers of the commands, so it fits the version that wrote it. The script reads
+the names of jobs from the cluster, with ``bireme list``, on each completion.
 """
 
 import argparse
@@ -20,7 +20,7 @@ _JOBS: Final = "$(bireme list -o name 2>/dev/null | sed 's#^trainingjob[^/]*/##;
 
 @dataclass(slots=True)
 class _Option:
-    """An option of a command: its spellings, what it is for, and what may follow it."""
+    """An option of a command: its spellings, its help and its possible values."""
 
     spellings: Sequence[str]
     helps: str
@@ -31,12 +31,12 @@ class _Option:
 
 @dataclass(slots=True)
 class _Command:
-    """A command: its options, and what its arguments are."""
+    """A command: its options and its arguments."""
 
     name: str
     purpose: str
     options: list[_Option] = field(default_factory=list)
-    words: list[str] = field(default_factory=list)
+    values: list[str] = field(default_factory=list)
     takes_files: bool = False
     takes_jobs: bool = False
 
@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-# --- what there is to complete ------------------------------------------------------------------
+# --- commands and their options -----------------------------------------------------------------
 
 
 def _commands() -> Iterator[_Command]:
@@ -70,8 +70,8 @@ def _commands() -> Iterator[_Command]:
 def _actions(parser: argparse.ArgumentParser, name: str) -> Sequence[argparse.Action]:
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            found: argparse.ArgumentParser = action.choices[name]
-            return found._actions
+            subparser: argparse.ArgumentParser = action.choices[name]
+            return subparser._actions
     raise AssertionError(f"the parser of bireme has no commands, such as {name}")
 
 
@@ -84,7 +84,7 @@ def _add(command: _Command, action: argparse.Action) -> None:
         takes_value = action.nargs != 0
         command.options.append(_Option(action.option_strings, helps, takes_value, choices, is_file))
     else:
-        command.words += choices
+        command.values += choices
         command.takes_files |= is_file
         command.takes_jobs |= metavar == "JOB"
 
@@ -107,23 +107,23 @@ def _bash(commands: Sequence[_Command]) -> Iterator[str]:
     for command in commands:
         for option in command.options:
             if option.takes_value:
-                at = "|".join(f"{command.name},{spelling}" for spelling in option.spellings)
-                yield f"    {at}) {_bash_words(option.choices, option.is_file)}; return ;;"
+                pattern = "|".join(f"{command.name},{spelling}" for spelling in option.spellings)
+                yield f"    {pattern}) {_bash_words(option.choices, option.is_file)}; return ;;"
     yield "    esac"
     yield '    case "$command,$cur" in'
-    yield f"    ,*) {_bash_words([each.name for each in commands])} ;;"
+    yield f"    ,*) {_bash_words([command.name for command in commands])} ;;"
     for command in commands:
         spellings = [spelling for option in command.options for spelling in option.spellings]
         yield f"    {command.name},-*) {_bash_words(spellings)} ;;"
-        words = _bash_words(command.words, command.takes_files, jobs=command.takes_jobs)
-        yield f"    {command.name},*) {words} ;;"
+        completion = _bash_words(command.values, command.takes_files, jobs=command.takes_jobs)
+        yield f"    {command.name},*) {completion} ;;"
     yield from ("    esac", "}", "complete -F _bireme bireme")
 
 
-def _bash_words(words: Sequence[str], files: bool = False, *, jobs: bool = False) -> str:
+def _bash_words(values: Sequence[str], files: bool = False, *, jobs: bool = False) -> str:
     if files:
         return 'compopt -o filenames 2>/dev/null; COMPREPLY=($(compgen -f -- "$cur"))'
-    listed = f'"{_JOBS}"' if jobs else shlex.quote(" ".join(words))
+    listed = f'"{_JOBS}"' if jobs else shlex.quote(" ".join(values))
     return f'COMPREPLY=($(compgen -W {listed} -- "$cur"))'
 
 
@@ -143,11 +143,11 @@ def _zsh(commands: Sequence[_Command]) -> Iterator[str]:
     for command in commands:
         for option in command.options:
             if option.takes_value:
-                at = "|".join(f"{command.name},{spelling}" for spelling in option.spellings)
-                yield f"    {at}) {_zsh_words(option.choices, option.is_file)}; return ;;"
+                pattern = "|".join(f"{command.name},{spelling}" for spelling in option.spellings)
+                yield f"    {pattern}) {_zsh_words(option.choices, option.is_file)}; return ;;"
     yield "    esac"
     yield '    case "$command,${words[CURRENT]}" in'
-    described = " ".join(shlex.quote(f"{each.name}:{each.purpose}") for each in commands)
+    described = " ".join(shlex.quote(f"{command.name}:{command.purpose}") for command in commands)
     yield f"    ,*) local -a commands=({described}); _describe command commands ;;"
     for command in commands:
         options = " ".join(
@@ -156,15 +156,15 @@ def _zsh(commands: Sequence[_Command]) -> Iterator[str]:
             for spelling in option.spellings
         )
         yield f"    {command.name},-*) local -a options=({options}); _describe -o option options ;;"
-        words = _zsh_words(command.words, command.takes_files, jobs=command.takes_jobs)
-        yield f"    {command.name},*) {words} ;;"
+        completion = _zsh_words(command.values, command.takes_files, jobs=command.takes_jobs)
+        yield f"    {command.name},*) {completion} ;;"
     yield from ("    esac", "}", "compdef _bireme bireme")
 
 
-def _zsh_words(words: Sequence[str], files: bool = False, *, jobs: bool = False) -> str:
+def _zsh_words(values: Sequence[str], files: bool = False, *, jobs: bool = False) -> str:
     if files:
         return "_files"
-    listed = f'${{(f)"{_JOBS}"}}' if jobs else " ".join(map(shlex.quote, words))
+    listed = f'${{(f)"{_JOBS}"}}' if jobs else " ".join(map(shlex.quote, values))
     return f"compadd -- {listed}" if listed else ":"
 
 
@@ -176,8 +176,8 @@ def _fish(commands: Sequence[_Command]) -> Iterator[str]:
         within = f"complete -c bireme -n '__fish_seen_subcommand_from {command.name}'"
         for option in command.options:
             yield f"{within}{_fish_option(option)}"
-        if command.words:
-            yield f"{within} -a {_fish_quoted(' '.join(command.words))}"
+        if command.values:
+            yield f"{within} -a {_fish_quoted(' '.join(command.values))}"
         if command.takes_files:
             yield f"{within} -F"
         if command.takes_jobs:
@@ -186,8 +186,8 @@ def _fish(commands: Sequence[_Command]) -> Iterator[str]:
 
 def _fish_option(option: _Option) -> str:
     spellings = "".join(
-        f" -l {each.removeprefix('--')}" if each.startswith("--") else f" -s {each[1:]}"
-        for each in option.spellings
+        f" -l {spelling.removeprefix('--')}" if spelling.startswith("--") else f" -s {spelling[1:]}"
+        for spelling in option.spellings
     )
     value = ""
     if option.takes_value:

@@ -5,8 +5,8 @@ Manifests go to standard output and remarks to standard error, so that the resul
 another meaning here, or none, leaves a :class:`Note` that names the object, the field and the
 remedy. The result is checked against Bireme's models.
 
-The operator does without ``policies`` what Volcano's controller does by them: it restarts the gang
-as a whole when a replica fails or is lost, ``backoffLimit`` times.
+Bireme needs no ``policies`` for restarts: its operator restarts the whole gang when a replica fails
+or is lost, ``backoffLimit`` times.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from bireme.kube.api.base import ApiModel
 from bireme.kube.api.pod_group import PodGroup
 from bireme.kube.api.queues import QueueResource
 from bireme.kube.api.training_job import Role, TrainingJob
-from bireme.tables import aligned
+from bireme.tables import align_columns
 
 ROLES: Final[tuple[Role, ...]] = get_args(Role)
 _MODELS: Final[Mapping[str, type[ApiModel]]] = {
@@ -97,17 +97,17 @@ class ConversionError(BiremeError):
 
 # --- roles and sizes of a Job's tasks -------------------------------------------------------------
 #
-# Volcano's tasks have names, Bireme's have roles: what a task is to the training. A distributed
-# framework's plugin gives the role of each task; else the name does.
+# Volcano's tasks have names; Bireme's have roles in the training. A distributed framework's plugin
+# gives the role of each task, or else the name does.
 
 RENDEZVOUS: Final = {"pytorch": "torch", "tensorflow": "tensorflow"}
-"""Volcano's plugins whose environment Bireme sets, and its rendezvous."""
+"""Volcano's plugins whose environment Bireme sets, and the rendezvous for each."""
 
 _PLUGIN_ROLES: Final[Mapping[str, Mapping[str, Role]]] = {
     "pytorch": {"master": "master", "worker": "worker"},
     "tensorflow": {"ps": "ps", "worker": "worker", "chief": "chief", "evaluator": "evaluator"},
 }
-"""The arguments that name tasks, each by its default name, and their roles."""
+"""Roles by argument of each plugin; the argument is also the default name of the task."""
 
 _ROLES_BY_NAME: Final[Mapping[str, Role]] = {
     "ps": "ps",
@@ -123,50 +123,53 @@ _LEADERS: Final = ("master", "chief")
 
 
 def _roles(
-    tasks: Sequence[Json], plugins: Mapping[str, Any], given: Mapping[str, Role], notes: Notes
+    tasks: Sequence[Json],
+    plugins: Mapping[str, Any],
+    stated_roles: Mapping[str, Role],
+    notes: Notes,
 ) -> dict[str, Role]:
-    """Return each task's role by name: as ``given``, else by plugin, else by the task's name."""
-    found: dict[str, Role] = {}
+    """Return each task's role: from ``stated_roles``, else by plugin, else by the task's name."""
+    roles: dict[str, Role] = {}
     by_plugin = _by_plugin(plugins)
     for task in tasks:
         name = task["name"]
-        role = given.get(name) or by_plugin.get(name) or _ROLES_BY_NAME.get(name, "worker")
+        role = stated_roles.get(name) or by_plugin.get(name) or _ROLES_BY_NAME.get(name, "worker")
         # Only a single replica can lead a TrainingJob.
-        found[name] = "worker" if role in _LEADERS and task["replicas"] != 1 else role
+        roles[name] = "worker" if role in _LEADERS and task["replicas"] != 1 else role
     if not RENDEZVOUS.keys() & plugins.keys():
-        _serve_those_that_end_the_job(tasks, found, given, notes)
-    leaders = [name for name, role in found.items() if role in _LEADERS]
+        _assign_serving_roles(tasks, roles, stated_roles, notes)
+    leaders = [name for name, role in roles.items() if role in _LEADERS]
     for name in leaders[1:]:  # nor can more than one task lead it
-        found[name] = "worker"
-    if "worker" not in found.values() and not leaders:
+        roles[name] = "worker"
+    if "worker" not in roles.values() and not leaders:
         raise ConversionError(
-            f"{notes.subject}: its tasks are all {', '.join(sorted(set(found.values())))}, and"
-            f" none trains; name one that does: --role {next(iter(found))}=worker"
+            f"{notes.subject}: its tasks are all {', '.join(sorted(set(roles.values())))}, and"
+            f" none trains; name one that does: --role {next(iter(roles))}=worker"
         )
-    return found
+    return roles
 
 
 def _by_plugin(plugins: Mapping[str, Any]) -> dict[str, Role]:
     """Return roles by task name, from plugin arguments such as ``--worker=NAME``."""
-    found: dict[str, Role] = {}
+    roles: dict[str, Role] = {}
     for plugin, arguments in _PLUGIN_ROLES.items():
         if plugin in plugins:
-            words = (word for word in plugins[plugin] or () if "=" in word)
-            given = dict(word.lstrip("-").split("=", 1) for word in words)
-            found |= {given.get(part, part): role for part, role in arguments.items()}
-    return found
+            pairs = (word for word in plugins[plugin] or () if "=" in word)
+            task_names = dict(word.lstrip("-").split("=", 1) for word in pairs)
+            roles |= {task_names.get(part, part): role for part, role in arguments.items()}
+    return roles
 
 
-def _serve_those_that_end_the_job(
-    tasks: Sequence[Json], found: dict[str, Role], given: Mapping[str, Role], notes: Notes
+def _assign_serving_roles(
+    tasks: Sequence[Json], roles: dict[str, Role], stated_roles: Mapping[str, Role], notes: Notes
 ) -> None:
-    """Set role ps, in ``found``, for workers, if other tasks end the Job."""
+    """Set role ps, in ``roles``, for workers, if other tasks end the Job."""
     ending = {task["name"] for task in tasks if any(map(_completes, task.get("policies") or ()))}
-    workers = {name for name, role in found.items() if role == "worker"}
-    serving = workers - ending - given.keys()
+    workers = {name for name, role in roles.items() if role == "worker"}
+    serving = workers - ending - stated_roles.keys()
     if not ending or not serving:
         return
-    found |= dict.fromkeys(ending - given.keys(), "worker") | dict.fromkeys(serving, "ps")
+    roles |= dict.fromkeys(ending - stated_roles.keys(), "worker") | dict.fromkeys(serving, "ps")
     notes.changed(
         "spec.tasks[].policies",
         f"the job ends with {', '.join(sorted(ending))}; {', '.join(sorted(serving))} became role"
@@ -186,35 +189,35 @@ def _minima(tasks: Sequence[Json], min_available: int | None, notes: Notes) -> d
             f"{notes.subject}: spec.minAvailable is {min_available}, its tasks have {total}"
             " replicas; lower it"
         )
-    fewest = {task["name"]: _least(task) for task in tasks}
-    # Volcano starts a Job with any minAvailable of its pods, whatever its tasks' own minima are
-    # once it is below their sum (pkg/scheduler/api/job_info.go).
-    spare = sum(fewest.values()) - (min_available or sum(fewest.values()))
+    minima = {task["name"]: _min_available(task) for task in tasks}
+    # Volcano starts a Job with any ``minAvailable`` pods where that is below the sum of its tasks'
+    # minima (pkg/scheduler/api/job_info.go).
+    spare = sum(minima.values()) - (min_available or sum(minima.values()))
     for task in sorted(tasks, key=lambda task: -task["replicas"]):
-        taken = max(0, min(spare, fewest[task["name"]] - 1))
-        fewest[task["name"]] -= taken
-        spare -= taken
+        reduction = max(0, min(spare, minima[task["name"]] - 1))
+        minima[task["name"]] -= reduction
+        spare -= reduction
     if spare > 0:
         notes.changed(
             "spec.minAvailable",
             f"a gang has at least one replica of each task, so it starts with {len(tasks)} of"
             f" them and not with {min_available}",
         )
-    if any(fewest[task["name"]] < task["replicas"] for task in tasks):
-        listed = ", ".join(f"{name} {size}" for name, size in fewest.items())
+    if any(minima[task["name"]] < task["replicas"] for task in tasks):
+        listed = ", ".join(f"{name} {size}" for name, size in minima.items())
         notes.changed(
             "spec.minAvailable",
-            f"starts with {sum(fewest.values())} of {total} replicas"
+            f"starts with {sum(minima.values())} of {total} replicas"
             f" where not all find room ({listed}), and stays at the size it starts"
             " with unless it is an elastic torch job",
         )
-    return fewest
+    return minima
 
 
-def _least(task: Json) -> int:
+def _min_available(task: Json) -> int:
     """Return ``minAvailable`` of a task: by default all its replicas, and at least one."""
-    least: int | None = task.get("minAvailable")
-    return int(task["replicas"]) if least is None else max(1, least)
+    minimum: int | None = task.get("minAvailable")
+    return int(task["replicas"]) if minimum is None else max(1, minimum)
 
 
 # --- pod templates without Volcano's plugins ------------------------------------------------------
@@ -245,19 +248,19 @@ def _reads(pattern: re.Pattern[str], spec: Json) -> bool:
 
 
 def _template(task: Json, notes: Notes) -> Json:
-    """Return the pod template of a task without what only Volcano reads."""
-    given: Json = copy.deepcopy(task.get("template") or {})
+    """Return the pod template of a task without the fields that only Volcano reads."""
+    template: Json = copy.deepcopy(task.get("template") or {})
     metadata = {
         key: value
-        for key, value in (given.get("metadata") or {}).items()
+        for key, value in (template.get("metadata") or {}).items()
         if key in ("labels", "annotations") and value
     }
-    spec: Json = given.get("spec") or {}
-    at = f"spec.tasks[{task['name']}].template.spec"
+    spec: Json = template.get("spec") or {}
+    path = f"spec.tasks[{task['name']}].template.spec"
     spec.pop("schedulerName", None)
     if "priorityClassName" in spec:
         notes.changed(
-            f"{at}.priorityClassName",
+            f"{path}.priorityClassName",
             f"{spec.pop('priorityClassName')!r} left out: all pods of a job have the job's class"
             " (spec.priorityClassName), and tasks are placed by their priority",
         )
@@ -270,37 +273,37 @@ def _template(task: Json, notes: Notes) -> Json:
 def _set_index(container: Json) -> None:
     """Add the variables of the task index, read from the pod's label."""
     key = {"fieldRef": {"fieldPath": f"metadata.labels['{names.INDEX_LABEL}']"}}
-    own = container.setdefault("env", [])
-    known = {variable.get("name") for variable in own}
+    variables = container.setdefault("env", [])
+    defined_names = {variable.get("name") for variable in variables}
     for name in ("VC_TASK_INDEX", "VK_TASK_INDEX"):
-        if name not in known:
-            # First: a variable may refer only to those before it.
-            own.insert(0, {"name": name, "valueFrom": copy.deepcopy(key)})
+        if name not in defined_names:
+            # Inserted first: a variable may refer only to earlier ones.
+            variables.insert(0, {"name": name, "valueFrom": copy.deepcopy(key)})
 
 
 def _mount(spec: Json, volume: Json, path: str) -> None:
     """Add ``volume`` to a pod ``spec``, in every container at ``path``."""
     spec.setdefault("volumes", []).append(volume)
     for container in _containers(spec):
-        own = container.setdefault("volumeMounts", [])
-        own.append({"name": volume["name"], "mountPath": path})
+        mounts = container.setdefault("volumeMounts", [])
+        mounts.append({"name": volume["name"], "mountPath": path})
 
 
-def _joined(document: Json, notes: Notes) -> Json:
+def _join_pod_group(document: Json, notes: Notes) -> Json:
     """Return a workload of another kind whose pods join the PodGroup that an annotation names."""
-    result = copy.deepcopy(document)  # what was read stays as it was
+    result = copy.deepcopy(document)  # the input stays unchanged
     is_pod = result.get("kind") == "Pod"
     pod: Any = result if is_pod else (result.get("spec") or {}).get("template")
     if not isinstance(pod, dict) or (pod.get("spec") or {}).get("schedulerName") != "volcano":
         return result
-    at = "spec" if is_pod else "spec.template"
+    path = "spec" if is_pod else "spec.template"
     metadata = pod.setdefault("metadata", {})
     annotations = metadata.get("annotations") or {}
     group = next((annotations.pop(key) for key in _GROUP_KEYS if key in annotations), None)
     if group is None:
         del pod["spec"]["schedulerName"]
         notes.changed(
-            f"{at}.schedulerName",
+            f"{path}.schedulerName",
             "left to the default scheduler: pods without a PodGroup are no gang. For one, create a"
             f" PodGroup and give them its label {names.POD_GROUP_LABEL}, the gate"
             f" {names.PLAN_GATE} and schedulerName {names.SCHEDULER_NAME}",
@@ -310,10 +313,10 @@ def _joined(document: Json, notes: Notes) -> Json:
         pod["spec"]["schedulerName"] = names.SCHEDULER_NAME
         gates = pod["spec"].setdefault("schedulingGates", [])
         gates.append({"name": names.PLAN_GATE})
-        notes.changed(at, f"joins PodGroup {group} by its label and a scheduling gate")
+        notes.changed(path, f"joins PodGroup {group} by its label and a scheduling gate")
     if _QUEUE_KEY in annotations:
         notes.changed(
-            f"{at}.metadata.annotations[{_QUEUE_KEY}]",
+            f"{path}.metadata.annotations[{_QUEUE_KEY}]",
             f"left out: the PodGroup names the queue (spec.queue: {annotations.pop(_QUEUE_KEY)})",
         )
     return result
@@ -344,19 +347,19 @@ _NO_TASK_COUNTERPART: Final = {
 }
 
 
-def _job(job: Json, given: Mapping[str, Role], notes: Notes) -> list[Json]:
-    """Return the TrainingJob, after the objects that it needs; ``given`` has roles by task name."""
+def _job(job: Json, stated_roles: Mapping[str, Role], notes: Notes) -> list[Json]:
+    """Return the TrainingJob, after the objects that it needs; ``stated_roles`` is by task name."""
     spec: Json = job.get("spec") or {}
     tasks = _tasks(spec, notes)
     plugins: Mapping[str, Any] = spec.get("plugins") or {}
-    role = _roles(tasks, plugins, given, notes)
-    fewest = _minima(tasks, spec.get("minAvailable") or None, notes)
-    made = [_task(task, role[task["name"]], fewest[task["name"]], notes) for task in tasks]
-    _order(tasks, made, notes)
-    beside = _volumes(job, spec, made, notes)
+    role = _roles(tasks, plugins, stated_roles, notes)
+    minima = _minima(tasks, spec.get("minAvailable") or None, notes)
+    job_tasks = [_task(task, role[task["name"]], minima[task["name"]], notes) for task in tasks]
+    _order(tasks, job_tasks, notes)
+    companions = _volumes(job, spec, job_tasks, notes)
     rendezvous = next((RENDEZVOUS[name] for name in RENDEZVOUS if name in plugins), "none")
-    if any(_reads(_HOSTS, task["template"]["spec"]) for task in made):
-        beside.append(_host_files(job, made, notes))
+    if any(_reads(_HOSTS, task["template"]["spec"]) for task in job_tasks):
+        companions.append(_host_files(job, job_tasks, notes))
         if rendezvous == "none":
             rendezvous = "tensorflow"
             notes.changed(
@@ -370,35 +373,35 @@ def _job(job: Json, given: Mapping[str, Role], notes: Notes) -> list[Json]:
             notes.to_do(f"spec.plugins.{name}", instead)
     body: Json = {
         "queue": names.DEFAULT_QUEUE,
-        **_kept(spec, "queue", "priorityClassName", estimatedDuration="runningEstimate"),
+        **_copy_fields(spec, "queue", "priorityClassName", estimatedDuration="runningEstimate"),
     }
     if rendezvous != "none":
         body["rendezvous"] = rendezvous
     policy = {**_run_policy(spec, tasks, notes), **_success_policy(spec, tasks, role, notes)}
-    body |= {"runPolicy": policy, "tasks": made}
+    body |= {"runPolicy": policy, "tasks": job_tasks}
     notes.lost_of(spec, _NO_COUNTERPART)
-    return [*beside, _made("TrainingJob", _metadata(job), body)]
+    return [*companions, _manifest("TrainingJob", _metadata(job), body)]
 
 
-def _kept(spec: Json, *same: str, **renamed: str) -> Json:
-    """Return the fields of ``spec`` that are set; ``renamed`` have another name in Bireme."""
+def _copy_fields(spec: Json, *same: str, **renamed: str) -> Json:
+    """Return the fields of ``spec`` that are set; ``renamed`` maps Bireme's names to Volcano's."""
     fields = {**{name: name for name in same}, **renamed}
-    return {here: spec[there] for here, there in fields.items() if spec.get(there)}
+    return {name: spec[key] for name, key in fields.items() if spec.get(key)}
 
 
-def _made(kind: str, metadata: Json, spec: Json) -> Json:
+def _manifest(kind: str, metadata: Json, spec: Json) -> Json:
     return {"apiVersion": names.API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}
 
 
 def _metadata(document: Json) -> Json:
     """Return name, namespace, labels and annotations without Volcano's own."""
-    given = document.get("metadata") or {}
-    kept: Json = {key: given[key] for key in ("name", "namespace") if given.get(key)}
+    metadata = document.get("metadata") or {}
+    result: Json = {key: metadata[key] for key in ("name", "namespace") if metadata.get(key)}
     for key in ("labels", "annotations"):
-        own = {k: v for k, v in (given.get(key) or {}).items() if "volcano.sh/" not in k}
-        if own:
-            kept[key] = own
-    return kept
+        entries = {k: v for k, v in (metadata.get(key) or {}).items() if "volcano.sh/" not in k}
+        if entries:
+            result[key] = entries
+    return result
 
 
 def _tasks(spec: Json, notes: Notes) -> list[Json]:
@@ -407,38 +410,38 @@ def _tasks(spec: Json, notes: Notes) -> list[Json]:
     if not tasks:
         raise ConversionError(f"{notes.subject}: spec.tasks is empty; a job needs at least one")
     filled = [
-        {**task, "name": task.get("name") or f"default{at}", "replicas": task.get("replicas", 1)}
-        for at, task in enumerate(tasks)
+        {**task, "name": task.get("name") or f"default{index}", "replicas": task.get("replicas", 1)}
+        for index, task in enumerate(tasks)
     ]
-    seen: set[str] = set()
+    task_names: set[str] = set()
     for task in filled:
-        if task["name"] in seen:
+        if task["name"] in task_names:
             raise ConversionError(
                 f"{notes.subject}: two tasks are called {task['name']!r}; rename one"
             )
-        seen.add(task["name"])
+        task_names.add(task["name"])
     return filled
 
 
-def _task(task: Json, role: Role, fewest: int, notes: Notes) -> Json:
-    at = f"spec.tasks[{task['name']}]"
-    made: Json = {"name": task["name"], "role": role, "replicas": task["replicas"]}
-    if fewest < task["replicas"]:
-        made["minReplicas"] = fewest
+def _task(task: Json, role: Role, min_replicas: int, notes: Notes) -> Json:
+    path = f"spec.tasks[{task['name']}]"
+    result: Json = {"name": task["name"], "role": role, "replicas": task["replicas"]}
+    if min_replicas < task["replicas"]:
+        result["minReplicas"] = min_replicas
     for key, instead in _NO_TASK_COUNTERPART.items():
         if task.get(key) not in (None, "", "none"):
-            notes.lost(f"{at}.{key}", instead)
-    made["template"] = _template(task, notes)
-    return made
+            notes.lost(f"{path}.{key}", instead)
+    result["template"] = _template(task, notes)
+    return result
 
 
-def _order(tasks: Sequence[Json], made: Sequence[Json], notes: Notes) -> None:
-    """Give tasks that others depend on a higher priority, in ``made``."""
-    before = {t["name"]: (t.get("dependsOn") or {}).get("name") or [] for t in tasks}
-    if not any(before.values()):
+def _order(tasks: Sequence[Json], job_tasks: Sequence[Json], notes: Notes) -> None:
+    """Raise the priority of tasks in ``job_tasks`` that others depend on."""
+    dependencies = {t["name"]: (t.get("dependsOn") or {}).get("name") or [] for t in tasks}
+    if not any(dependencies.values()):
         return
-    for task in made:
-        task["priority"] = 100 - 10 * _depth(task["name"], before)
+    for task in job_tasks:
+        task["priority"] = 100 - 10 * _depth(task["name"], dependencies)
     notes.to_do(
         "spec.tasks[].dependsOn",
         "all replicas start together; those that others depend on are created first, by priority:"
@@ -447,18 +450,20 @@ def _order(tasks: Sequence[Json], made: Sequence[Json], notes: Notes) -> None:
 
 
 def _depth(
-    name: str, before: Mapping[str, Sequence[str]], seen: frozenset[str] = frozenset()
+    name: str, dependencies: Mapping[str, Sequence[str]], visited: frozenset[str] = frozenset()
 ) -> int:
     """Return the length of the longest chain of dependencies of ``name``; a cycle ends it."""
-    above = [task for task in before.get(name, ()) if task not in seen]
-    return max((1 + _depth(task, before, seen | {name}) for task in above), default=0)
+    prerequisites = [task for task in dependencies.get(name, ()) if task not in visited]
+    return max(
+        (1 + _depth(task, dependencies, visited | {name}) for task in prerequisites), default=0
+    )
 
 
-def _volumes(job: Json, spec: Json, made: Sequence[Json], notes: Notes) -> list[Json]:
+def _volumes(job: Json, spec: Json, job_tasks: Sequence[Json], notes: Notes) -> list[Json]:
     """Mount the Job's volumes in every template; return the claims that Volcano would make."""
     claims: list[Json] = []
-    for at, volume in enumerate(spec.get("volumes") or ()):
-        name = f"volume-{at}"
+    for index, volume in enumerate(spec.get("volumes") or ()):
+        name = f"volume-{index}"
         claim = volume.get("volumeClaimName")
         if not claim:
             claim = f"{job['metadata']['name']}-{name}"
@@ -471,16 +476,16 @@ def _volumes(job: Json, spec: Json, made: Sequence[Json], notes: Notes) -> list[
                 }
             )
             notes.changed(
-                f"spec.volumes[{at}]",
+                f"spec.volumes[{index}]",
                 f"PersistentVolumeClaim {claim} is made here; it outlives the job",
             )
-        for task in made:
+        for task in job_tasks:
             mounted = {"name": name, "persistentVolumeClaim": {"claimName": claim}}
             _mount(task["template"]["spec"], mounted, volume.get("mountPath") or "/")
     return claims
 
 
-def _host_files(job: Json, made: Sequence[Json], notes: Notes) -> Json:
+def _host_files(job: Json, job_tasks: Sequence[Json], notes: Notes) -> Json:
     """Return the ConfigMap of addresses that Volcano's plugin ``svc`` makes, and mount it."""
     about = _metadata(job)
     namespace, config_map = about.get("namespace", "default"), f"{about['name']}-hosts"
@@ -488,7 +493,7 @@ def _host_files(job: Json, made: Sequence[Json], notes: Notes) -> Json:
         notes.changed("metadata.namespace", "the host names are written for namespace default")
     files: dict[str, str] = {}
     variables: list[Json] = []
-    for task in made:
+    for task in job_tasks:
         name, word = task["name"], task["name"].upper().replace("-", "_")
         hosts = [
             f"{about['name']}-{name}-{index}.{about['name']}.{namespace}.svc"
@@ -497,11 +502,11 @@ def _host_files(job: Json, made: Sequence[Json], notes: Notes) -> Json:
         files[f"{name}.host"] = "\n".join(hosts) + "\n"
         variables.append({"name": f"VC_{word}_HOSTS", "value": ",".join(hosts)})
         variables.append({"name": f"VC_{word}_NUM", "value": str(len(hosts))})
-    for task in made:
+    for task in job_tasks:
         spec = task["template"]["spec"]
         _mount(spec, {"name": "hosts", "configMap": {"name": config_map}}, "/etc/volcano")
         for container in _containers(spec):
-            # First: the container's own may refer to them.
+            # Inserted first: the container's own variables may refer to them.
             container["env"] = [*copy.deepcopy(variables), *(container.get("env") or ())]
     return {
         "apiVersion": "v1",
@@ -524,17 +529,17 @@ def _run_policy(spec: Json, tasks: Sequence[Json], notes: Notes) -> Json:
         notes.changed(
             "spec.policies", "the job ends with the first failure (runPolicy.backoffLimit: 0)"
         )
-    for at, owner in (("spec", spec), *((f"spec.tasks[{t['name']}]", t) for t in tasks)):
+    for path, owner in (("spec", spec), *((f"spec.tasks[{t['name']}]", t) for t in tasks)):
         for number, stated in enumerate(owner.get("policies") or ()):
-            if why := _unkept(stated):
-                notes.lost(f"{at}.policies[{number}]", why)
+            if difference := _policy_difference(stated):
+                notes.lost(f"{path}.policies[{number}]", difference)
     return policy
 
 
 def _success_policy(
     spec: Json, tasks: Sequence[Json], roles: Mapping[str, Role], notes: Notes
 ) -> Json:
-    """Return ``successPolicy`` where a task leads whose end does not end the Job in Volcano."""
+    """Return ``successPolicy`` if, in Volcano, the end of the leader does not end the Job."""
     leader = next((task for task in tasks if roles[task["name"]] in _LEADERS), None)
     if leader is None:
         return {}
@@ -552,8 +557,8 @@ def _events(policy: Json) -> set[str]:
     return {event for event in (policy.get("event"), *(policy.get("events") or ())) if event}
 
 
-def _unkept(policy: Json) -> str:
-    """Return how a policy differs from what Bireme does without it; empty if it does not."""
+def _policy_difference(policy: Json) -> str:
+    """Return how a policy differs from Bireme's own behaviour; empty if it does not."""
     action, events = policy.get("action"), _events(policy)
     if policy.get("exitCode") is not None:
         return "exit codes are not distinguished: every failure restarts the gang"
@@ -573,8 +578,8 @@ def _unkept(policy: Json) -> str:
 
 # --- PodGroups and Queues -------------------------------------------------------------------------
 #
-# ``deserved`` is what a queue may take back from others, as is Bireme's ``guaranteed``; Volcano's
-# ``guarantee`` also keeps resources idle for it, which nothing does here. The hierarchy in
+# A queue may reclaim its ``deserved`` resources, as with Bireme's ``guaranteed``. Volcano's
+# ``guarantee`` also keeps them idle for the queue, which Bireme does not. The hierarchy in
 # annotations (``root/eng/prod`` with weights ``1/2/8``) becomes queues with parents.
 
 _HIERARCHY: Final = "volcano.sh/hierarchy"
@@ -594,22 +599,22 @@ _NO_QUEUE_COUNTERPART: Final = {
 
 def _pod_group(document: Json, notes: Notes) -> list[Json]:
     spec: Json = document.get("spec") or {}
-    kept = _kept(spec, "minTaskMember", "priorityClassName", "minResources", "queue")
-    body = {"minMember": max(1, spec.get("minMember") or 1), **kept}
+    fields = _copy_fields(spec, "minTaskMember", "priorityClassName", "minResources", "queue")
+    body = {"minMember": max(1, spec.get("minMember") or 1), **fields}
     notes.lost_of(spec, _NO_GROUP_COUNTERPART)
-    return [_made("PodGroup", _metadata(document), body)]
+    return [_manifest("PodGroup", _metadata(document), body)]
 
 
-def _queues(document: Json, known: set[str], notes: Notes) -> list[Json]:
-    """Return the queue, after those above it that its annotations name and ``known`` lacks."""
+def _queues(document: Json, known_names: set[str], notes: Notes) -> list[Json]:
+    """Return the queue, after its parents by annotation that are not in ``known_names``."""
     spec: Json = document.get("spec") or {}
     body: Json = {}
-    above = _hierarchy(document, body, known, notes)
+    parents = _hierarchy(document, body, known_names, notes)
     if "weight" not in body and spec.get("weight"):
         body["weight"] = _weight(spec["weight"], notes)
     if spec.get("parent") and spec["parent"] != "root":
         body["parent"] = spec["parent"]
-    body |= _kept(spec, limit="capability", guaranteed="deserved")
+    body |= _copy_fields(spec, limit="capability", guaranteed="deserved")
     if reserved := (spec.get("guarantee") or {}).get("resource"):
         body.setdefault("guaranteed", reserved)
         notes.changed(
@@ -622,7 +627,7 @@ def _queues(document: Json, known: set[str], notes: Notes) -> list[Json]:
             "what a queue holds beyond its guaranteed can be taken back; raise guaranteed",
         )
     notes.lost_of(spec, _NO_QUEUE_COUNTERPART)
-    return [*above, _made("Queue", _metadata(document), body)]
+    return [*parents, _manifest("Queue", _metadata(document), body)]
 
 
 def _weight(weight: int, notes: Notes) -> int:
@@ -631,10 +636,10 @@ def _weight(weight: int, notes: Notes) -> int:
     return min(weight, _MAX_WEIGHT)
 
 
-def _hierarchy(document: Json, body: Json, known: set[str], notes: Notes) -> list[Json]:
+def _hierarchy(document: Json, body: Json, known_names: set[str], notes: Notes) -> list[Json]:
     """Return queues for the levels below the root; set parent and weight of this one in ``body``.
 
-    Queues that are ``known`` are left out.
+    Queues in ``known_names`` are left out.
     """
     annotations: dict[str, Any] = (document.get("metadata") or {}).get("annotations") or {}
     levels = [part for part in annotations.get(_HIERARCHY, "").split("/") if part][1:]
@@ -643,37 +648,37 @@ def _hierarchy(document: Json, body: Json, known: set[str], notes: Notes) -> lis
     weights = [int(part) for part in annotations.get(_WEIGHTS, "").split("/") if part.isdigit()][1:]
     weights += [1] * (len(levels) - len(weights))
     body["weight"] = _weight(weights[len(levels) - 1], notes)
-    above: list[Json] = []
+    parents: list[Json] = []
     for depth in range(1, len(levels)):
         name = "-".join(levels[:depth])
         queue: Json = {"weight": _weight(weights[depth - 1], notes)}
         if depth > 1:
             queue["parent"] = "-".join(levels[: depth - 1])
-        if name not in known:
-            above.append(_made("Queue", {"name": name}, queue))
+        if name not in known_names:
+            parents.append(_manifest("Queue", {"name": name}, queue))
         body["parent"] = name
     notes.changed(f"metadata.annotations[{_HIERARCHY}]", "parents and weights are fields here")
-    return above
+    return parents
 
 
 # --- any manifest ---------------------------------------------------------------------------------
 
 
 def convert(
-    documents: Sequence[Json], given: Mapping[str, Role]
+    documents: Sequence[Json], stated_roles: Mapping[str, Role]
 ) -> tuple[list[Json], tuple[Note, ...]]:
     """Return all documents in Bireme's form, in their order, and the notes about them.
 
-    ``given`` has roles by task name, which win over guesses.
+    ``stated_roles``, by task name, take precedence over guesses.
     """
-    made: list[Json] = []
+    manifests: list[Json] = []
     remarks: list[Note] = []
     queues = {_name(d) for d in documents if d["kind"] == "Queue"}
     for document in documents:
         notes = Notes(f"{document['kind']} {_name(document)}")
         try:
-            results = _converted(document, given, queues, notes)
-        # A manifest of any form may be given: what it lacks shows where it is used.
+            results = _convert_one(document, stated_roles, queues, notes)
+        # Input may have any form: a missing field shows only where it is used.
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ConversionError(
                 f"{notes.subject}: is not as Volcano has it: {error!r}"
@@ -681,23 +686,23 @@ def convert(
         for result in results:
             _check(result, notes)
         queues |= {_name(result) for result in results if result["kind"] == "Queue"}
-        made += results
+        manifests += results
         remarks += notes.notes
-    return made, tuple(remarks)
+    return manifests, tuple(remarks)
 
 
-def _converted(
-    document: Json, given: Mapping[str, Role], known: set[str], notes: Notes
+def _convert_one(
+    document: Json, stated_roles: Mapping[str, Role], known_names: set[str], notes: Notes
 ) -> list[Json]:
     group, kind = str(document.get("apiVersion", "")).partition("/")[0], document["kind"]
     if not group.endswith("volcano.sh"):
-        return [_joined(document, notes)]
+        return [_join_pod_group(document, notes)]
     if kind == "Job":
-        return _job(document, given, notes)
+        return _job(document, stated_roles, notes)
     if kind == "PodGroup":
         return _pod_group(document, notes)
     if kind == "Queue":
-        return _queues(document, known, notes)
+        return _queues(document, known_names, notes)
     notes.to_do("kind", f"left out: {_REFUSED.get(kind, 'Bireme has nothing like it')}")
     return []
 
@@ -747,21 +752,21 @@ def run(options: argparse.Namespace) -> int:
     for name in options.manifest:
         with naming("MANIFEST"):
             documents += manifest_files.read(name)
-    made, notes = convert(documents, dict(options.role))
-    text = yaml.safe_dump_all(made, sort_keys=False, allow_unicode=True, width=100)
+    manifests, notes = convert(documents, dict(options.role))
+    text = yaml.safe_dump_all(manifests, sort_keys=False, allow_unicode=True, width=100)
     with naming("--out"):
         write_text(options.out, text)
     if notes:
         rows = [[note.effect.value, note.subject, note.field, note.text] for note in notes]
-        sys.stderr.write("\n".join(aligned(rows, left=4)) + "\n")
+        sys.stderr.write("\n".join(align_columns(rows, flush_left=4)) + "\n")
     return 0
 
 
 def _role(text: str) -> tuple[str, Role]:
     task, _, role = text.partition("=")
-    for known in ROLES:
-        if task and role == known:
-            return task, known
+    for valid_role in ROLES:
+        if task and role == valid_role:
+            return task, valid_role
     raise argparse.ArgumentTypeError(
         f"{text!r} is no TASK=ROLE with a role of {', '.join(ROLES)}, such as launcher=master"
     )

@@ -1,8 +1,8 @@
 """``bireme doctor``: check an installation from end to end, and say what is wrong and what to do.
 
-It reads with the caller's own rights and changes nothing. The exit status is 1 where something is
-wrong; what the caller may not see is no fault. With ``--dump`` it writes what the leader saw and
-decided last instead, for whoever helps.
+It reads with the caller's own rights and changes nothing. The exit status is 1 if something is
+wrong; an object that the caller may not read is no fault. With ``--dump`` it writes the leader's
+last snapshot and decisions instead, for support.
 """
 
 import argparse
@@ -13,8 +13,8 @@ from typing import Final
 from bireme.cli import cluster as common
 from bireme.cli import colours, leader
 from bireme.cli.arguments import naming
-from bireme.cli.checkup import examined
-from bireme.cli.cluster import ask, versioned
+from bireme.cli.checkup import examine
+from bireme.cli.cluster import ask, with_version
 from bireme.cli.findings import Finding, State
 
 _DUMP: Final = leader.Request(
@@ -44,32 +44,32 @@ def run(options: argparse.Namespace) -> int:
         with naming("--dump"):
             options.dump.write_bytes(dump)
         return 0
-    found = ask(options, examined)
-    is_healthy = all(each.state is not State.WRONG for each in found)
+    findings = ask(options, examine)
+    is_healthy = all(finding.state is not State.WRONG for finding in findings)
     checks = [
         {
-            "check": each.check,
-            "state": each.state.value,
-            "message": each.message,
-            "helps": each.helps or None,
+            "check": finding.check,
+            "state": finding.state.value,
+            "message": finding.message,
+            "helps": finding.helps or None,
         }
-        for each in found
+        for finding in findings
     ]
-    data = versioned("Diagnosis", {"healthy": is_healthy, "checks": checks})
-    common.write(options.output, data, _text(found, colours.painter(options)))
+    data = with_version("Diagnosis", {"healthy": is_healthy, "checks": checks})
+    common.write(options.output, data, _text(findings, colours.painter(options)))
     return int(not is_healthy)
 
 
-def _text(found: list[Finding], paint: colours.Paint) -> str:
-    width = max(len(each.check) for each in found)
+def _text(findings: list[Finding], paint: colours.Paint) -> str:
+    width = max(len(finding.check) for finding in findings)
     lines = []
-    for each in found:
-        state = paint(each.state.value) + " " * (7 - len(each.state.value))
-        lines.append(f"{state}  {each.check:<{width}}  {each.message}")
-        if each.helps:
-            lines.append(f"{'':7}  {'':{width}}  What helps: {each.helps}.")
-    count = Counter(each.state for each in found)
+    for finding in findings:
+        state = paint(finding.state.value) + " " * (7 - len(finding.state.value))
+        lines.append(f"{state}  {finding.check:<{width}}  {finding.message}")
+        if finding.helps:
+            lines.append(f"{'':7}  {'':{width}}  What helps: {finding.helps}.")
+    count = Counter(finding.state for finding in findings)
     wrong, unknown = count[State.WRONG], count[State.UNKNOWN]
     result = f"{wrong} wrong" if wrong else "Nothing is wrong"
     hidden = f"; {unknown} could not be seen" if unknown else ""
-    return "\n".join([*lines, "", f"{result}{hidden}, of {len(found)} answers.", ""])
+    return "\n".join([*lines, "", f"{result}{hidden}, of {len(findings)} answers.", ""])

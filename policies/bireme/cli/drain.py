@@ -1,8 +1,8 @@
 """``bireme drain``: preview what ``kubectl drain`` would move; nothing in the cluster is changed.
 
 The operator's own scheduling cycle decides on a copy of the cluster without the drained nodes. An
-eviction is a loss to the gang as a whole: it starts again where it fits, from its last checkpoint.
-An elastic gang goes on smaller, as long as its first replica and its minimum stay.
+eviction is a loss to the whole gang: it starts again where it fits, from its last checkpoint. An
+elastic gang continues with fewer replicas, if its first replica and its minimum stay.
 """
 
 import argparse
@@ -40,26 +40,26 @@ from bireme.kube.policy_source import PolicyFacts
 from bireme.registry import CHECKPOINT, make_policy
 from bireme.rl import lookup
 from bireme.settings_source import CONFIG_VARIABLE
-from bireme.tables import aligned
+from bireme.tables import align_columns
 
 # --- the policy in force ----------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Settings of the operator, and in words where they were read."""
+    """Settings of the operator, and their source as text."""
 
     scheduling: SchedulingSettings
     source: str
     checkpoint_directory: str
     """The folder of checkpoints, on the operator's own machine."""
     remarks: tuple[str, ...]
-    """Settings that are not known."""
+    """Messages about settings that cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyInForce:
-    """A policy as the operator has it; ``name`` of its SchedulingPolicy, empty without one."""
+    """The operator's policy; ``name`` is its SchedulingPolicy's, empty without one."""
 
     policy: Policy
     name: str = ""
@@ -72,7 +72,7 @@ async def settings_of(reader: Reader, environ: Mapping[str, str]) -> Settings:
     if named_file := environ.get(CONFIG_VARIABLE):
         document, source = settings_source.document(environ), f"the file {named_file}"
     else:
-        document, source, remarks = await _installed(reader)
+        document, source, remarks = await _chart_settings(reader)
         stored = settings_source.read(SchedulingSettings, {}, document)
         _refuse_classes(source, stored.orderer, stored.placer, stored.sizer)
     # As for the operator itself, BIREME_ variables take precedence over the file.
@@ -81,24 +81,24 @@ async def settings_of(reader: Reader, environ: Mapping[str, str]) -> Settings:
     return Settings(scheduling, source, str(directory or ""), remarks)
 
 
-async def _installed(reader: Reader) -> tuple[Mapping[str, Any], str, tuple[str, ...]]:
+async def _chart_settings(reader: Reader) -> tuple[Mapping[str, Any], str, tuple[str, ...]]:
     """Return document, source and remarks of the chart's ConfigMap; without one, the defaults."""
-    found = await installed.settings_texts(reader)
-    if found is not None and len(found) > 1:
+    texts = await installed.settings_texts(reader)
+    if texts is not None and len(texts) > 1:
         raise ConsoleError(
             f"the cluster has settings of several operators, in the ConfigMaps "
-            f"{', '.join(sorted(found))}; save {installed.SETTINGS} of the right one and name it by"
+            f"{', '.join(sorted(texts))}; save {installed.SETTINGS} of the right one and name it by"
             " --config"
         )
-    for name, text in (found or {}).items():
+    for name, text in (texts or {}).items():
         source = f"ConfigMap {name}"
         return settings_source.parse(text, f"{installed.SETTINGS} of {source}"), source, ()
-    why = (
+    reason = (
         "you may not list ConfigMaps of all namespaces"
-        if found is None
+        if texts is None
         else "the cluster has no ConfigMap of Bireme's chart"
     )
-    remark = f"the operator's settings are unknown, as {why}; name their file by --config"
+    remark = f"the operator's settings are unknown, as {reason}; name their file by --config"
     return {}, "the default settings", (remark,)
 
 
@@ -139,7 +139,7 @@ def _refuse_classes(whose: str, *policies: str) -> None:
             )
 
 
-# --- what would move ---------------------------------------------------------------------------
+# --- the effect on gangs -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ class Move:
 
     Attributes:
         replicas: Number of its replicas on the drained nodes.
-        effect: It goes on without them, is started elsewhere at once, or is not.
+        effect: The gang continues without them, restarts elsewhere at once, or waits.
         message: The new places, or the reason, in the operator's own words.
     """
 
@@ -161,10 +161,10 @@ class Move:
 def preview(snapshot: ClusterSnapshot, drained: Collection[str], policy: Policy) -> list[Move]:
     """Return the effect on every gang with replicas on ``drained`` nodes, by namespace and name."""
     rows = np.array(sorted(snapshot.nodes.row[name] for name in drained), dtype=np.int64)
-    there = {r.gang.uid: r for r in snapshot.running if sum(_replicas_on(rows, r).values())}
-    whole = {uid: r for uid, r in there.items() if left_after(r, rows, snapshot.nodes) is None}
+    affected = {r.gang.uid: r for r in snapshot.running if sum(_replicas_on(rows, r).values())}
+    whole = {uid: r for uid, r in affected.items() if left_after(r, rows, snapshot.nodes) is None}
     decision = run_cycle(_without(snapshot, whole, drained), policy)
-    moves = [_move(running, rows, uid in whole, decision) for uid, running in there.items()]
+    moves = [_move(running, rows, uid in whole, decision) for uid, running in affected.items()]
     return sorted(moves, key=lambda move: move.gang.key)
 
 
@@ -184,12 +184,12 @@ def _without(
     )
     used, queue_usage = snapshot.used.copy(), {**snapshot.queue_usage}
     for running in whole.values():
-        at, amounts = running.usage(snapshot.nodes.axis)
-        np.subtract.at(used, at, amounts)
+        index, amounts = running.usage(snapshot.nodes.axis)
+        np.subtract.at(used, index, amounts)
         queue = running.gang.queue
         queue_usage[queue] = add(dict(queue_usage.get(queue, {})), running.current.demand, -1)
-    # The time they ran is no wait, so that none of them is past its wait bound.
-    again = [
+    # Run time does not count as waiting, so no gang is past its wait bound.
+    requeued = [
         replace(
             running.gang,
             arrived=snapshot.now,
@@ -201,7 +201,7 @@ def _without(
         snapshot,
         nodes=nodes,
         used=used,
-        waiting=(*snapshot.waiting, *again),
+        waiting=(*snapshot.waiting, *requeued),
         queue_usage=queue_usage,
         running=tuple(r for r in snapshot.running if r.gang.uid not in whole),
         known_table=None,
@@ -211,13 +211,13 @@ def _without(
 def _move(running: RunningGang, rows: IntArray, is_whole: bool, decision: Decision) -> Move:
     gang, replicas = running.gang, sum(_replicas_on(rows, running).values())
     if not is_whole:
-        left = sum(running.sizes.values()) - replicas
-        return Move(gang, replicas, "shrinks", f"goes on with {left} replicas")
+        remaining = sum(running.sizes.values()) - replicas
+        return Move(gang, replicas, "shrinks", f"goes on with {remaining} replicas")
     for admit in decision.admitted:
         if admit.gang.uid == gang.uid:
             return Move(gang, replicas, "restarts", admit.message)
-    held = next(hold for hold in decision.held if hold.gang.uid == gang.uid)
-    return Move(gang, replicas, "waits", f"{held.reason}: {held.message}")
+    hold_decision = next(hold for hold in decision.held if hold.gang.uid == gang.uid)
+    return Move(gang, replicas, "waits", f"{hold_decision.reason}: {hold_decision.message}")
 
 
 # --- the command -------------------------------------------------------------------------------
@@ -244,7 +244,7 @@ def run(options: argparse.Namespace) -> int:
             settings = await settings_of(reader, environ)
         return settings, *await state_of(reader, settings.scheduling, options.node)
 
-    settings, state, beside = ask(options, question)
+    settings, state, other_pods = ask(options, question)
     for name in options.node:
         if state.node(name) is None:
             raise ConsoleError(f"argument NODE: there is no node {name!r}; see: kubectl get nodes")
@@ -270,12 +270,12 @@ def run(options: argparse.Namespace) -> int:
             }
             for move in moves
         ],
-        "otherPods": beside,
+        "otherPods": other_pods,
         "decidedBy": {"settings": settings.source, "policy": decider.name or None},
         "remarks": remarks,
     }
-    data = common.versioned("DrainPreview", data)
-    common.write(options.output, data, _text(moves, beside))
+    data = common.with_version("DrainPreview", data)
+    common.write(options.output, data, _text(moves, other_pods))
     if moves:
         named = f" and SchedulingPolicy {decider.name}" if decider.name else ""
         remarks.append(f"a preview by {settings.source}{named}; nothing has been moved")
@@ -304,34 +304,36 @@ async def state_of(
     ]
     for path, kind, put in feeds:
         for manifest in await reader.objects(path):
-            put(*_decoded(manifest, kind))
-    beside = 0
+            put(*_decode(manifest, kind))
+    other_pods = 0
     for manifest in await reader.objects(pods.PATH):
-        key, pod = _decoded(manifest, wire.V1Pod)
+        key, pod = _decode(manifest, wire.V1Pod)
         if names.POD_GROUP_LABEL in (pod.metadata.labels or {}):
             state.put_member(key, pod)
         else:
             state.put_other_pod(key, pod)
-            # As kubectl drain does, which leaves ended pods and those of DaemonSets.
+            # As kubectl drain, which does not move ended pods and those of DaemonSets.
             is_moved = pod.status.phase not in pods.TERMINAL and not pods.never_leaves(pod)
-            beside += is_moved and pod.spec.node_name in drained
+            other_pods += is_moved and pod.spec.node_name in drained
     state.learn(state.jobs.values())
-    return state, beside
+    return state, other_pods
 
 
-def _decoded(manifest: Json, kind: type[Any]) -> tuple[tuple[str, str], Any]:
+def _decode(manifest: Json, kind: type[Any]) -> tuple[tuple[str, str], Any]:
     """Return key and object as a reflector hands them over."""
     about = manifest["metadata"]
     decoded = msgspec.json.decode(msgspec.json.encode(manifest), type=kind)
     return (about.get("namespace", ""), about["name"]), decoded
 
 
-def _text(moves: Sequence[Move], beside: int) -> str:
+def _text(moves: Sequence[Move], other_pods: int) -> str:
     rows = [["NAMESPACE", "NAME", "REPLICAS", "EFFECT", "WHERE OR WHY"]]
     for move in moves:
         gang = move.gang
         rows.append([gang.namespace, gang.name, str(move.replicas), move.effect, move.message])
-    lines = aligned(rows, left=len(rows[0])) if moves else ["No gang has a replica there."]
-    if beside:
-        lines.append(f"Pods there that are not Bireme's, which kubectl drain moves: {beside}.")
+    lines = (
+        align_columns(rows, flush_left=len(rows[0])) if moves else ["No gang has a replica there."]
+    )
+    if other_pods:
+        lines.append(f"Pods there that are not Bireme's, which kubectl drain moves: {other_pods}.")
     return "\n".join(lines) + "\n"

@@ -30,7 +30,7 @@ from bireme.core.errors import error_text, nearest
 from bireme.onnx.checkpoints import read_card
 from bireme.rl.lookup import named_folder
 from bireme.simulator.reports import terminal
-from bireme.tables import aligned
+from bireme.tables import align_columns
 from bireme.training import evaluation
 from bireme.training.recipes import RECIPES, Recipe, load_recipe
 
@@ -71,11 +71,11 @@ def run(options: argparse.Namespace) -> int:
     checkpoint = _checkpoint(options) if options.name else None
     if options.into_card and checkpoint is None:
         raise UsageError("argument --into-card: into which? Name the checkpoint's folder as well")
-    found = _merged(options.merge) if options.merge else _evaluated(options, checkpoint)
+    results = _merge_shards(options.merge) if options.merge else _evaluate(options, checkpoint)
     if options.into_card and checkpoint is not None:
         with naming("NAME"):
-            evaluation.write_to_card(checkpoint.folder, found, options.command)
-    _report(options, found)
+            evaluation.write_to_card(checkpoint.folder, results, options.command)
+    _report(options, results)
     return 0
 
 
@@ -98,12 +98,12 @@ def _checkpoint(options: argparse.Namespace) -> _Checkpoint:
         return _Checkpoint(folder, name, load_recipe(name))
 
 
-def _evaluated(
+def _evaluate(
     options: argparse.Namespace, checkpoint: _Checkpoint | None
 ) -> list[evaluation.EvaluationResult]:
     if checkpoint is None:
-        known = ", ".join(RECIPES)
-        raise UsageError(f"argument NAME: evaluate what? Name one of {known}, or a folder")
+        recipe_names = ", ".join(RECIPES)
+        raise UsageError(f"argument NAME: evaluate what? Name one of {recipe_names}, or a folder")
     which, shards = options.shard
     seeds = list(options.seed_range or range(options.seeds))[which::shards]
     if not seeds:
@@ -125,66 +125,66 @@ def _evaluated(
         progress.clear()
 
 
-def _settings(asked: str | None, checkpoint: _Checkpoint) -> list[str]:
-    known = checkpoint.recipe.settings
-    if asked is None:
-        listed = "; ".join(f"{name}: {text}" for name, text in known.items())
+def _settings(selection: str | None, checkpoint: _Checkpoint) -> list[str]:
+    settings = checkpoint.recipe.settings
+    if selection is None:
+        listed = "; ".join(f"{name}: {text}" for name, text in settings.items())
         raise UsageError(f"argument --setting: in which? {listed}; or all")
-    if asked == "all":
-        return list(known)
-    names = list(dict.fromkeys(asked.split(",")))
+    if selection == "all":
+        return list(settings)
+    names = list(dict.fromkeys(selection.split(",")))
     for name in names:
-        if name not in known:
+        if name not in settings:
             raise UsageError(
                 f"argument --setting: {checkpoint.recipe_name} has no setting {name!r}; "
-                f"{nearest(name, sorted(known))}"
+                f"{nearest(name, sorted(settings))}"
             )
     return names
 
 
-def _merged(files: Sequence[Path]) -> list[evaluation.EvaluationResult]:
+def _merge_shards(files: Sequence[Path]) -> list[evaluation.EvaluationResult]:
     shards: dict[str, list[evaluation.EvaluationResult]] = {}
     for file in files:
         with naming("--merge"):
             text = file.read_text(encoding="utf-8")
         try:
-            found = [
-                evaluation.EvaluationResult.from_json(each) for each in json.loads(text)["settings"]
+            results = [
+                evaluation.EvaluationResult.from_json(item) for item in json.loads(text)["settings"]
             ]
         except (ValueError, KeyError, TypeError) as error:
             raise UsageError(
                 f"argument --merge: {str(file)!r} is nothing that `bireme evaluate --json` wrote "
                 f"({error_text(error)}); name such files"
             ) from error
-        for each in found:
-            shards.setdefault(each.setting, []).append(each)
+        for result in results:
+            shards.setdefault(result.setting, []).append(result)
     with naming("--merge"):
-        return [evaluation.merge(each) for each in shards.values()]
+        return [evaluation.merge(parts) for parts in shards.values()]
 
 
-def _report(options: argparse.Namespace, found: Sequence[evaluation.EvaluationResult]) -> None:
+def _report(options: argparse.Namespace, results: Sequence[evaluation.EvaluationResult]) -> None:
     if options.markdown:
         with naming("--markdown"):
-            write_text(options.markdown, _page(found, options.command))
-    numbers = {"settings": [each.to_json() for each in found]}
-    text = "\n".join(line for each in found for line in _table(each)) + "\n"
+            write_text(options.markdown, _page(results, options.command))
+    numbers = {"settings": [result.to_json() for result in results]}
+    text = "\n".join(line for result in results for line in _table(result)) + "\n"
     write_results(options, numbers, text)
 
 
-def _table(each: evaluation.EvaluationResult) -> list[str]:
-    head, rows = each.table()
-    return [_title(each), "", *aligned([head, *rows]), ""]
+def _table(result: evaluation.EvaluationResult) -> list[str]:
+    head, rows = result.table()
+    return [_title(result), "", *align_columns([head, *rows]), ""]
 
 
-def _page(found: Sequence[evaluation.EvaluationResult], command: str) -> str:
+def _page(results: Sequence[evaluation.EvaluationResult], command: str) -> str:
     lines = [f"`{command}`", ""]
-    for each in found:
-        head, rows = each.table()
-        lines += [f"**{_title(each)}**", "", *terminal.markdown_table(head, rows), ""]
+    for result in results:
+        head, rows = result.table()
+        lines += [f"**{_title(result)}**", "", *terminal.markdown_table(head, rows), ""]
     return "\n".join(lines)
 
 
-def _title(each: evaluation.EvaluationResult) -> str:
-    seeds = terminal.plural(len(each.runs), "seed")
-    spread = "; in brackets 95 % intervals" if len(each.runs) > 1 else ""
-    return f"{each.checkpoint} in {each.setting}: means over {seeds}{spread}"
+def _title(result: evaluation.EvaluationResult) -> str:
+    seeds = terminal.plural(len(result.runs), "seed")
+    spread = "; in brackets 95 % intervals" if len(result.runs) > 1 else ""
+    return f"{result.checkpoint} in {result.setting}: means over {seeds}{spread}"

@@ -37,7 +37,7 @@ from bireme.simulator.workload import Trace, with_resumable_share, with_true_est
 
 DEFAULTS: Final = SchedulingSettings()
 GPUS_PER_NODE: Final = 8
-"""Most GPUs of a replica when the machines are those of the trace."""
+"""Maximum GPUs of a replica on the machines of the trace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +45,12 @@ class Experiment:
     """A checked set of simulations.
 
     Attributes:
-        traces: By seed; the same one for all unless it is generated.
-        contenders: By name, as asked for: a policy and the settings it decides under.
+        traces: Traces by seed; one trace for all seeds unless it is generated.
+        contenders: Policies and their settings, by name on the command line.
         pools: Node pools that grow and shrink; empty if all nodes are always there.
-        floors: Their forecasts, one after the other (:mod:`bireme.simulator.node_floors`).
+        floors: Forecasts of the pools, simulated in turn (:mod:`bireme.simulator.node_floors`).
         physics: Disturbances of jobs, and failures of nodes.
-        learns: Run times that are not stated are estimated from finished jobs.
+        learns: Whether missing run times are estimated from finished jobs.
     """
 
     traces: Mapping[int, Trace]
@@ -74,7 +74,7 @@ class Experiment:
 
 def set_up(options: argparse.Namespace) -> Experiment:
     """Return the experiment that ``options`` of ``bireme simulate`` describe."""
-    # The trace last: reading it takes longest, and any other argument may be wrong.
+    # The trace comes last: reading it takes longest, and any other argument may be wrong.
     contenders = _contenders(options)
     if options.record and options.floor:
         raise UsageError(
@@ -103,8 +103,8 @@ def carry_out(
 ) -> tuple[list[SimulationMetrics], list[Outcome]]:
     """Simulate every policy, and floor, with every seed.
 
-    Return all metrics, and the outcomes of the first seed. ``on_progress`` gets what runs, the
-    number of finished jobs, and that of all jobs. The first simulation is recorded in ``record``.
+    Return all metrics, and the outcomes of the first seed. ``on_progress`` gets the name of the
+    run, and the numbers of finished and of all jobs. ``record`` gets the first simulation.
     """
     metrics: list[SimulationMetrics] = []
     first: list[Outcome] = []
@@ -112,19 +112,21 @@ def carry_out(
         for name, floor in product(experiment.contenders, experiment.floors):
             known_as = name if len(experiment.floors) == 1 else f"{name}, {floor}"
             progress = partial(on_progress, f"{known_as}, seed {seed}")
-            with _recorded(None if metrics else record, experiment, name) as config:
-                run = partial(_simulated, experiment, name, seed, progress, config=config)
+            with _simulation_config(None if metrics else record, experiment, name) as config:
+                run = partial(_simulate, experiment, name, seed, progress, config=config)
                 outcome = replace(run(with_floor(floor, experiment.pools, run)), policy=known_as)
             metrics.append(measure(outcome))
-            # One seed's: outcomes are large, and the page shows no more.
+            # Outcomes of one seed only: they are large, and the page shows no more.
             if len(first) < len(experiment.contenders) * len(experiment.floors):
                 first.append(outcome)
     return metrics, first
 
 
 @contextmanager
-def _recorded(folder: Path | None, experiment: Experiment, name: str) -> Iterator[SimulationConfig]:
-    """Give the options of a simulation, which is recorded in ``folder`` unless that is None."""
+def _simulation_config(
+    folder: Path | None, experiment: Experiment, name: str
+) -> Iterator[SimulationConfig]:
+    """Yield the options of a simulation, and record it in ``folder`` unless that is None."""
     if folder is None:
         yield SimulationConfig()
         return
@@ -134,7 +136,7 @@ def _recorded(folder: Path | None, experiment: Experiment, name: str) -> Iterato
         yield recorder.config
 
 
-def _simulated(
+def _simulate(
     experiment: Experiment,
     name: str,
     seed: int,
@@ -184,10 +186,10 @@ def contenders(
 
 def find_own(names: Sequence[str]) -> None:
     """Make classes of the user among ``names`` importable from the current folder."""
-    here = str(Path.cwd())
-    if any(":" in name for name in names) and here not in sys.path:
+    folder = str(Path.cwd())
+    if any(":" in name for name in names) and folder not in sys.path:
         # A console script has its own folder on sys.path, not the one it is started in.
-        sys.path.append(here)
+        sys.path.append(folder)
 
 
 def _contender(name: str, general: SchedulingSettings) -> tuple[Policy, SchedulingSettings]:
@@ -207,7 +209,7 @@ def as_set(
 
 @contextmanager
 def _making(argument: str, name: str) -> Iterator[None]:
-    """Blame ``argument`` like :func:`naming`; code of the user's own may raise anything."""
+    """Name ``argument`` in errors, as :func:`naming`; a user's own code may raise anything."""
     try:
         with naming(argument):
             yield
@@ -242,8 +244,12 @@ def _pools(options: argparse.Namespace, nodes: Sequence[Node]) -> list[NodePool]
             check_floor(floor)
     with naming("--pools"):
         return [
-            NodePool(name=name, bounds=PoolBounds(least, most, scale_in=True), delay_seconds=delay)
-            for name, least, most, delay in parse_pools(options.pools, nodes)
+            NodePool(
+                name=name,
+                bounds=PoolBounds(min_nodes, max_nodes, scale_in=True),
+                delay_seconds=delay,
+            )
+            for name, min_nodes, max_nodes, delay in parse_pools(options.pools, nodes)
         ]
 
 

@@ -1,6 +1,6 @@
-"""``bireme explain``: what a SchedulingPolicy decides, whether it does, and how well.
+"""``bireme explain``: the parts, the state and the quality of a SchedulingPolicy.
 
-Beside its status it shows the description of every rule it names, as ``bireme policies show``.
+It also shows the description of every rule that the policy names, as ``bireme policies show``.
 """
 
 import argparse
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     policy = ask(options, lambda reader: reader.get("schedulingpolicies", options.policy))
     data = {"name": options.policy, "spec": policy["spec"], "status": policy.get("status") or {}}
-    data = common.versioned("PolicyExplanation", data)
+    data = common.with_version("PolicyExplanation", data)
     common.write(options.output, data, "\n".join(_lines(policy)) + "\n")
     return 0
 
@@ -43,7 +43,7 @@ def _lines(policy: Json) -> Iterator[str]:
         yield f"{'decided':<12}{decisions} cycles, {fallbacks or 0} with a part answered by rules"
     if shadow := status.get("shadow"):
         whose = "as a shadow" if "of" not in shadow else "its rival"
-        yield f"{whose:<12}{'; '.join(_compared(shadow))}"
+        yield f"{whose:<12}{'; '.join(_shadow_lines(shadow))}"
     if rollout := spec.get("rollout"):
         yield f"{'rollout':<12}{'; '.join(_rollout(rollout))}"
     yield ""
@@ -52,27 +52,31 @@ def _lines(policy: Json) -> Iterator[str]:
 
 
 def _stage(spec: Json, status: Json, policy: Json) -> str:
-    """Return the stage that counts, in words."""
-    asked = spec.get("stage", "Active")
+    """Return the effective stage as text."""
+    spec_stage = spec.get("stage", "Active")
     generation = policy["metadata"].get("generation")
-    counts = status.get("stage", asked) if status.get("observedGeneration") == generation else asked
-    if asked == "Canary" and counts == asked:
+    counts = (
+        status.get("stage", spec_stage)
+        if status.get("observedGeneration") == generation
+        else spec_stage
+    )
+    if spec_stage == "Canary" and counts == spec_stage:
         queues = ", ".join(map(cleaned, (spec.get("canary") or {}).get("queues") or ()))
         return f"stage Canary: it decides for {queues}"
-    if counts == asked:
-        return f"stage {asked}"
+    if counts == spec_stage:
+        return f"stage {spec_stage}"
     done = "rolled back, it decides nothing" if counts == "RolledBack" else "promoted, it decides"
-    return f"{done} (its spec says {asked})"
+    return f"{done} (its spec says {spec_stage})"
 
 
 def _rollout(rollout: Json) -> Iterator[str]:
-    asked = RolloutSpec.model_validate(rollout)
-    for may, what in ((asked.promote, "promoted"), (asked.roll_back, "rolled back")):
+    rollout_spec = RolloutSpec.model_validate(rollout)
+    for may, what in ((rollout_spec.promote, "promoted"), (rollout_spec.roll_back, "rolled back")):
         yield f"{what} {'by itself' if may == 'Automatic' else 'by nobody'}"
-    yield f"from {asked.minimum_samples} samples on, by more than {asked.margin:.1%}"
+    yield f"from {rollout_spec.minimum_samples} samples on, by more than {rollout_spec.margin:.1%}"
 
 
-def _compared(shadow: Json) -> Iterator[str]:
+def _shadow_lines(shadow: Json) -> Iterator[str]:
     if (of := shadow.get("of")) is not None:
         yield f"SchedulingPolicy {cleaned(of)}" if of else "the policy of the settings"
     yield f"{shadow.get('decisions', 0)} cycles compared"
@@ -93,14 +97,16 @@ def _compared(shadow: Json) -> Iterator[str]:
 def _part(part: str, spec: Json) -> Iterator[str]:
     name = spec.get(part)
     parameters = (spec.get("parameters") or {}).get(part) or {}
-    given = "".join(f", {cleaned(name)} {value:g}" for name, value in sorted(parameters.items()))
+    parameter_text = "".join(
+        f", {cleaned(name)} {value:g}" for name, value in sorted(parameters.items())
+    )
     if name is None:
         learned = (spec.get("checkpoint") or {}).get("name")
-        instead = f"checkpoint {learned}{given}, or else " if learned else ""
+        instead = f"checkpoint {learned}{parameter_text}, or else " if learned else ""
         yield f"{part:<12}{instead}as in the operator's settings"
         return
-    yield f"{part:<12}{name}{given}"
+    yield f"{part:<12}{name}{parameter_text}"
     if ":" not in name and name in {row[1] for row in registry.describe()}:
-        for kind, words in registry.explain(name):
+        for kind, description in registry.explain(name):
             if kind == part:
-                yield "\n".join(f"  {line}".rstrip() for line in words.splitlines())
+                yield "\n".join(f"  {line}".rstrip() for line in description.splitlines())

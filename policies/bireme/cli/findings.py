@@ -1,4 +1,4 @@
-"""What the checks of ``bireme doctor`` find, each with what to do."""
+"""Findings of ``bireme doctor``, each with its remedy."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ _MAX_NAMED: Final = 5
 
 
 class State(StrEnum):
-    """What a check has found; only WRONG is a fault of the installation."""
+    """The result of a check; only WRONG is a fault of the installation."""
 
     FINE = "ok"
     NOTE = "note"
@@ -22,7 +22,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One answer of a check; ``helps`` says what to do, empty where nothing is needed."""
+    """One answer of a check; ``helps`` is the remedy, empty if none is needed."""
 
     check: str
     state: State
@@ -33,18 +33,18 @@ class Finding:
 Findings = Iterable[Finding]
 
 
-def some(found: Sequence[str]) -> str:
-    """Return the first of them as a list, and how many more there are."""
-    more = len(found) - _MAX_NAMED
-    return ", ".join(found[:_MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
+def some(names: Sequence[str]) -> str:
+    """Return the first ``names`` as a list, and the number of the others."""
+    more = len(names) - _MAX_NAMED
+    return ", ".join(names[:_MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def condition(manifest: Json, kind: str) -> Json:
     """Return the condition of this type; empty without one."""
     conditions = (manifest.get("status") or {}).get("conditions") or ()
-    return next((each for each in conditions if each.get("type") == kind), {})
+    return next((entry for entry in conditions if entry.get("type") == kind), {})
 
 
-def said(of: Json) -> str:
+def condition_text(of: Json) -> str:
     """Return reason and message of a condition."""
     return cleaned(f"{of.get('reason', '')}: {of.get('message', '')}")

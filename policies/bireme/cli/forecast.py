@@ -1,8 +1,9 @@
-"""``bireme forecast``: how well a series can be forecast, by which model, and what comes next.
+"""``bireme forecast``: the accuracy of every model on a series, and the forecast of the best.
 
-Every forecaster is fitted to the series but its last part and tested on that part, beside
-persistence and the seasonal naive forecast; the best one is fitted once more and forecasts on. The
-table goes to standard output, all numbers to ``--json``, a picture to ``--plot``.
+Every forecaster is fitted to the series without its last part and tested on that part, as are
+persistence and the seasonal naive forecast. The best one is fitted again, to the whole series, and
+forecasts the future. The table goes to standard output, all numbers to ``--json``, a picture to
+``--plot``.
 """
 
 import argparse
@@ -13,7 +14,7 @@ from typing import Final
 
 from bireme.cli import forecast_report as report
 from bireme.cli.arguments import UsageError, check_target, naming, number, write_results
-from bireme.cli.series import SeriesSpan, add_series_arguments, read_asked, span
+from bireme.cli.series import SeriesSpan, add_series_arguments, read_requested, span
 from bireme.forecasting.forecasters import FORECASTERS
 from bireme.training.gru import evaluation
 from bireme.training.recipes import missing
@@ -85,7 +86,7 @@ def run(options: argparse.Namespace) -> int:
             f"argument --plot: {options.plot!r} is no picture to write; end it in "
             f"{' or '.join(_PICTURES)}"
         )
-    comparison = _compared(options)
+    comparison = _compare(options)
     if options.plot:
         with naming("--plot"), _needing("--plot"):
             report.draw(comparison, Path(options.plot))
@@ -93,8 +94,8 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _compared(options: argparse.Namespace) -> evaluation.ForecastComparison:
-    read = read_asked(options)
+def _compare(options: argparse.Namespace) -> evaluation.ForecastComparison:
+    read = read_requested(options)
     step = read.series.step_seconds
     names = list(FORECASTERS) if options.models == "all" else options.models.split(",")
     request = evaluation.ForecastRequest(
@@ -120,7 +121,7 @@ def _compared(options: argparse.Namespace) -> evaluation.ForecastComparison:
 
 @contextmanager
 def _needing(argument: str) -> Iterator[None]:
-    """Blame ``argument`` for a library that is not installed."""
+    """Name ``argument`` in the error for a library that is not installed."""
     try:
         yield
     except ImportError as error:

@@ -1,6 +1,6 @@
 """``bireme forecast-pools``: the nightly job that forecasts every NodePoolScaler.
 
-It prints a line for each pool: what is forecast, by which model and why, or why nothing is.
+It prints a line for each pool: the forecast and the reason for its model, or the fault.
 """
 
 import argparse
@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _run(pools: Sequence[str], now: float, *, dry_run: bool) -> int:
-    # Here, because the client of the API server takes half a second to import.
+    # Imported here: the client of the API server takes half a second to import.
     from bireme.core.errors import installing
     from bireme.forecasting.forecasters import make
     from bireme.forecasting.nightly_job import NightlyRun, PoolsError

@@ -11,43 +11,43 @@ from bireme.core.resources import FloatArray, IntArray
 from bireme.forecasting.selection import BackTest
 from bireme.simulator.reports.page import LIGHT, LIGHT_POLICIES
 from bireme.simulator.reports.terminal import digits, duration, plural, share
-from bireme.tables import aligned
+from bireme.tables import align_columns
 from bireme.training.gru.evaluation import PERSISTENCE, SEASONAL, ForecastComparison, bounds
 
 _MIN_GAIN: Final = 0.01
-"""Smallest skill of a model that is a better choice than a simple rule."""
-_SHOWN: Final = 8
-"""Intervals to come that the table lists."""
+"""Minimum skill of a model that is a better choice than a simple rule."""
+_MAX_ROWS: Final = 8
+"""Maximum number of future intervals in the table."""
 
 
 def table(comparison: ForecastComparison) -> str:
-    """Return a line per forecaster, the best first; then which was chosen, and the forecast."""
-    rows = [cells(name, _numbers(comparison, name)) for name in ranked(comparison)]
-    lines = [*_about(comparison), "", *aligned([head(comparison.request.quantile), *rows])]
+    """Return a line per forecaster, the best first; then the choice and the forecast."""
+    rows = [cells(name, _numbers(comparison, name)) for name in names_by_loss(comparison)]
+    lines = [*_about(comparison), "", *align_columns([head(comparison.request.quantile), *rows])]
     lines += [f"{name}: not tried: {fault}" for name, fault in comparison.chosen.faults.items()]
-    lines += ["", *(f"{name}: {words}" for name, words in comparison.about.items())]
+    lines += ["", *(f"{name}: {note}" for name, note in comparison.about.items())]
     lines += [
         f"chosen   {comparison.chosen.summary}",
         f"verdict  {verdict(comparison)}",
-        *_ahead(comparison),
+        *_forecast_lines(comparison),
     ]
     return "\n".join(lines) + "\n"
 
 
-def ranked(comparison: ForecastComparison) -> list[str]:
+def names_by_loss(comparison: ForecastComparison) -> list[str]:
     """Return the forecasters that were tried, by their loss at the requested quantile."""
     scores, q = comparison.chosen.scores, comparison.request.quantile
     return sorted(scores, key=lambda name: scores[name].pinball(q))
 
 
 def verdict(comparison: ForecastComparison) -> str:
-    """Return in words whether a model is better than both simple rules."""
+    """Return as text whether a model is better than both simple rules."""
     scores, name, q = comparison.chosen.scores, comparison.chosen.name, comparison.request.quantile
     simple = [rule for rule in (PERSISTENCE, SEASONAL) if rule in scores]
-    rule = min(simple, key=lambda each: scores[each].pinball(q))
+    rule = min(simple, key=lambda candidate: scores[candidate].pinball(q))
     loss, simple_loss = scores[name].pinball(q), scores[rule].pinball(q)
-    closest = min(scores, key=lambda each: scores[each].mean_absolute_error)
-    skill = min(comparison.skill(closest, each) or 0.0 for each in simple)
+    closest = min(scores, key=lambda candidate: scores[candidate].mean_absolute_error)
+    skill = min(comparison.skill(closest, model) or 0.0 for model in simple)
     also = f"; {closest} errs least, {share(skill)} less than both" if skill >= _MIN_GAIN else ""
     if loss >= (1 - _MIN_GAIN) * simple_loss:
         helps_not = ", so forecasting does not help here" if rule == PERSISTENCE else ""
@@ -61,8 +61,8 @@ def verdict(comparison: ForecastComparison) -> str:
 def is_beyond_chance(one: BackTest, other: BackTest, quantile: float) -> bool:
     """Return whether the loss of ``one`` is lower by two standard errors of the difference.
 
-    After Diebold and Mariano (Journal of Business & Economic Statistics, 1995); of forecasts many
-    steps ahead, those that overlap count as one.
+    After Diebold and Mariano (Journal of Business & Economic Statistics, 1995). Overlapping
+    forecasts of several steps count as one.
     """
     gains = other.losses(quantile) - one.losses(quantile)
     independent = len(gains) / one.forecasts.shape[1]
@@ -72,12 +72,12 @@ def is_beyond_chance(one: BackTest, other: BackTest, quantile: float) -> bool:
 def document(comparison: ForecastComparison) -> dict[str, Any]:
     """Return the numbers that ``--json`` writes.
 
-    ``series`` (how it was read), ``test`` (what was tested and how), ``models`` (by name:
+    ``series`` (its source and form), ``test`` (its size and quantile), ``models`` (by name:
     accuracies, skills, loss, share of actual values below the upper bound, seconds of fitting, or
-    the fault for which it was not tried), ``chosen``, ``reason`` (why), ``verdict`` and
+    the fault for which it was not tried), ``choice``, ``reason`` (why), ``verdict`` and
     ``forecast`` (per interval to come: begin, point, lower and upper bound).
     """
-    request, chosen = comparison.request, comparison.chosen
+    request, choice = comparison.request, comparison.chosen
     series = request.read.series
     return {
         "series": {
@@ -92,13 +92,13 @@ def document(comparison: ForecastComparison) -> dict[str, Any]:
         "test": {
             "intervals": request.test,
             "horizon": request.horizon,
-            "origins": len(chosen.scores[chosen.baseline].origins),
+            "origins": len(choice.scores[choice.baseline].origins),
             "quantile": request.quantile,
         },
-        "models": {name: _numbers(comparison, name) for name in ranked(comparison)}
-        | {name: {"fault": fault} for name, fault in chosen.faults.items()},
-        "chosen": chosen.name,
-        "reason": chosen.summary,
+        "models": {name: _numbers(comparison, name) for name in names_by_loss(comparison)}
+        | {name: {"fault": fault} for name, fault in choice.faults.items()},
+        "chosen": choice.name,
+        "reason": choice.summary,
         "verdict": verdict(comparison),
         "forecast": _forecast(comparison),
     }
@@ -153,30 +153,30 @@ def _numbers(comparison: ForecastComparison, name: str) -> dict[str, float | str
     }
 
 
-def when(comparison: ForecastComparison, ahead: int) -> str | None:
-    """Return when the interval ``ahead`` after the last one begins, RFC 3339; None if unknown."""
+def when(comparison: ForecastComparison, steps: int) -> str | None:
+    """Return the beginning of the interval ``steps`` after the last, RFC 3339; None if unknown."""
     series = comparison.request.read.series
     if series.start is None:
         return None
-    begins = series.start + (len(series) + ahead) * series.step_seconds
+    begins = series.start + (len(series) + steps) * series.step_seconds
     return f"{datetime.fromtimestamp(begins, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _forecast(comparison: ForecastComparison) -> list[dict[str, float | str | None]]:
     return [
-        {"begins": when(comparison, at), "point": point, "lower": lower, "upper": upper}
-        for at, (point, lower, upper) in enumerate(comparison.ahead.T.tolist())
+        {"begins": when(comparison, index), "point": point, "lower": lower, "upper": upper}
+        for index, (point, lower, upper) in enumerate(comparison.ahead.T.tolist())
     ]
 
 
-def _ahead(comparison: ForecastComparison) -> list[str]:
+def _forecast_lines(comparison: ForecastComparison) -> list[str]:
     q = comparison.request.quantile
     lines = [
-        f"next     {when(comparison, at) or f'interval {at + 1}'}  {digits(point)}, "
+        f"next     {when(comparison, index) or f'interval {index + 1}'}  {digits(point)}, "
         f"{digits(lower)} to {digits(upper)} with {100 * (2 * q - 1):.0f} %"
-        for at, (point, lower, upper) in enumerate(comparison.ahead.T[:_SHOWN].tolist())
+        for index, (point, lower, upper) in enumerate(comparison.ahead.T[:_MAX_ROWS].tolist())
     ]
-    more = comparison.request.horizon - _SHOWN
+    more = comparison.request.horizon - _MAX_ROWS
     return [*lines, f"         and {more} more in --json and --plot"] if more > 0 else lines
 
 
@@ -186,7 +186,7 @@ _INCHES: Final = (10.0, 4.4)
 _DPI: Final = 100
 _SMALL: Final[dict[str, Any]] = {".png": {"pil_kwargs": {"optimize": True}}}
 _PICTURE_SHOWN: Final = 336
-"""Intervals of the test that are drawn, two weeks of hours."""
+"""Maximum number of intervals of the test in the picture, two weeks of hours."""
 _LINE, _BASELINE = LIGHT_POLICIES[:2]
 
 
@@ -202,28 +202,31 @@ def draw(comparison: ForecastComparison, target: Path) -> None:
 
 
 def _draw(axes: Any, comparison: ForecastComparison) -> None:
-    series, chosen = comparison.request.read.series, comparison.chosen
-    rows, score = _rows(comparison), chosen.scores[chosen.name]
+    series, choice = comparison.request.read.series, comparison.chosen
+    rows, score = _rows(comparison), choice.scores[choice.name]
     places = score.origins[rows, None] + np.arange(comparison.request.horizon)
-    if chosen.name != chosen.baseline:
-        baseline = chosen.scores[chosen.baseline].forecasts[rows]
-        style = {"color": _BASELINE, "lw": 0.9, "alpha": 0.7, "label": chosen.baseline}
+    if choice.name != choice.baseline:
+        baseline = choice.scores[choice.baseline].forecasts[rows]
+        style = {"color": _BASELINE, "lw": 0.9, "alpha": 0.7, "label": choice.baseline}
         axes.plot(*_curve(comparison, places, baseline), **style)
     percent = f"{100 * (2 * comparison.request.quantile - 1):.0f} %"
-    label = f"{chosen.name}, {percent} interval"
-    past = bounds(chosen.intervals, score.forecasts[rows], comparison.request.quantile)
+    label = f"{choice.name}, {percent} interval"
+    past = bounds(choice.intervals, score.forecasts[rows], comparison.request.quantile)
     beyond = len(series) + np.arange(comparison.request.horizon)[None]
-    for at, (point, lower, upper) in ((places, past), (beyond, comparison.ahead[:, None])):
-        across, low = _curve(comparison, at, lower)
+    for positions, (point, lower, upper) in ((places, past), (beyond, comparison.ahead[:, None])):
+        across, low = _curve(comparison, positions, lower)
         # A single point has no width: draw a bar and a dot.
-        width, marks = (0, {}) if at.size > 1 else (5, {"marker": "o", "markersize": 4})
-        high = _curve(comparison, at, upper)[1]
+        width, marks = (0, {}) if positions.size > 1 else (5, {"marker": "o", "markersize": 4})
+        high = _curve(comparison, positions, upper)[1]
         axes.fill_between(across, low, high, color=_LINE, alpha=0.18, lw=width)
-        axes.plot(*_curve(comparison, at, point), color=_LINE, lw=1.5, label=label, **marks)
+        axes.plot(*_curve(comparison, positions, point), color=_LINE, lw=1.5, label=label, **marks)
         label = ""
-    shown = np.arange(places[0, 0], len(series))[None]
+    visible = np.arange(places[0, 0], len(series))[None]
     axes.plot(
-        *_curve(comparison, shown, series.values[shown]), color=LIGHT["ink"], lw=1.1, label="actual"
+        *_curve(comparison, visible, series.values[visible]),
+        color=LIGHT["ink"],
+        lw=1.1,
+        label="actual",
     )
     axes.axvline(_across(comparison, beyond)[0], color=LIGHT["soft"], lw=0.8, ls=":")
 
@@ -251,7 +254,7 @@ def _across(comparison: ForecastComparison, places: IntArray) -> list[Any]:
     if series.start is None:
         return list(places.ravel())
     seconds = series.start + places.ravel() * series.step_seconds
-    return [datetime.fromtimestamp(at, UTC) for at in seconds]
+    return [datetime.fromtimestamp(second, UTC) for second in seconds]
 
 
 def _dress(axes: Any, comparison: ForecastComparison) -> None:

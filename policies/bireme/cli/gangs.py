@@ -12,7 +12,7 @@ from bireme.cli.arguments import Json
 from bireme.kube import names, quantities
 from bireme.kube.conditions import cleaned
 
-ENDED = frozenset({"Succeeded", "Failed", "Completed"})
+ENDED_PHASES = frozenset({"Succeeded", "Failed", "Completed"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +30,14 @@ class GangLine:
     """One line of a listing of gangs. Times in POSIX seconds.
 
     Attributes:
-        position: 1 is the next to be admitted, over all queues; up to ``now``.
-        waits: It wants to start and has no places.
+        position: Place in the order of admission over all queues, from 1.
+        waits: Whether it wants to start and has no places.
         earliest, latest: The estimated start, as far as it is known.
-        coverage_percent: Of 100 such ranges, so many contain the start, if that is known.
-        parked: Since when it stands in no line and does not wait.
-        since: Its last admission.
-        resumable: It may be stopped for its equals; None where the operator has not said.
-        resume_source: The source that says so.
+        coverage_percent: Share of such ranges that contain the start, in percent, if known.
+        parked: Time from which on it does not count as waiting.
+        since: Time of its last admission.
+        resumable: Whether gangs of equal priority may preempt it; None if unknown.
+        resume_source: The source of ``resumable``.
         last_stop: Reason and message with which its last run ended; empty while it runs.
     """
 
@@ -75,13 +75,13 @@ class GangLine:
         return f"{self.namespace}/{self.name}"
 
     def waiting_seconds(self, now: float) -> float:
-        """Return the seconds it has waited in all; up to ``now``."""
+        """Return the seconds it has waited in total, until ``now``."""
         since = self.queued if self.queued is not None else self.created
         end = now if self.parked is None else min(now, self.parked)
         return self.waited_before_seconds + (max(0.0, end - since) if since is not None else 0.0)
 
     def to_json(self) -> Json:
-        """Return what every listing says of it as data; times as RFC 3339."""
+        """Return the fields that every listing shows; times as RFC 3339."""
         return {
             "kind": self.kind,
             "namespace": self.namespace,
@@ -113,7 +113,7 @@ def line_of(manifest: Json) -> GangLine:
         name=about.get("name", ""),
         queue=cleaned(status.get("queue") or spec.get("queue") or names.DEFAULT_QUEUE),
         phase=phase,
-        # Messages quote what tenants wrote, and a terminal obeys control characters.
+        # Messages quote text of tenants, and a terminal obeys control characters.
         reason=cleaned(status.get("reason") or ""),
         message=cleaned(status.get("message") or ""),
         position=status.get("queuePosition"),
@@ -144,7 +144,7 @@ def line_of(manifest: Json) -> GangLine:
 
 
 def _last_stop(status: Json) -> str:
-    """Return why it last stopped running, which its message forgets once it waits again."""
+    """Return the reason of its last stop, which its message loses once it waits again."""
     for condition in status.get("conditions") or ():
         if condition.get("type") == "Running" and condition.get("status") == "False":
             return cleaned(f"{condition.get('reason', '')}: {condition.get('message', '')}")
@@ -154,20 +154,20 @@ def _last_stop(status: Json) -> str:
 def _waits(kind: str, phase: str, status: Json) -> bool:
     if kind == "TrainingJob":
         return phase in ("Pending", "Restarting")
-    if status.get("queuePosition") is not None:  # its newest pods wait while the others run
+    if status.get("queuePosition") is not None:  # its newest pods wait, others run
         return True
     return phase in ("Pending", "Interrupted") and not status.get("plan")
 
 
 def in_line(manifests: Iterable[Json]) -> list[GangLine]:
-    """Return the waiting gangs, the next to be admitted first; those without a position last."""
+    """Return the waiting gangs in the order of admission; gangs without a position last."""
     return in_order(line_of(manifest) for manifest in manifests)
 
 
 def in_order(lines: Iterable[GangLine]) -> list[GangLine]:
-    """Return those of ``lines`` that wait, as :func:`in_line` does."""
+    """Return the waiting gangs of ``lines``, in the order of :func:`in_line`."""
     return sorted(
-        # Without a position: new, or held for a fault that no wait ends.
+        # No position: the gang is new, or has a fault that waiting does not end.
         (line for line in lines if line.waits),
         key=lambda line: (line.position or math.inf, line.created or math.inf, line.key),
     )

@@ -5,18 +5,18 @@ from bireme.core.accelerators import DEFAULT, GPU_UNITS, Accelerators, in_units
 from bireme.kube.quantities import QuantityError, parse_quantity
 
 
-def gpus_in(stated: Json, known: Accelerators = DEFAULT) -> int | float | None:
-    """Return the accelerators of whatever kind that ``stated`` has; None where it names none.
+def gpus_in(stated: Json, accelerators: Accelerators = DEFAULT) -> int | float | None:
+    """Return the number of accelerators of any kind in ``stated``; None if it names none.
 
-    In units where the operator, or a person, states these: only the operator has the table.
+    Amounts in GPU units take precedence: only the operator has the table of units.
     """
     amounts: dict[str, int] = {}
     for name, value in stated.items():
-        if name == GPU_UNITS or known.is_accelerator(name):
+        if name == GPU_UNITS or accelerators.is_accelerator(name):
             try:
                 amounts[name] = parse_quantity(name, value)
             except QuantityError:
                 continue
     if GPU_UNITS in amounts:
         return in_units(amounts[GPU_UNITS])
-    return known.units(amounts) if amounts else None
+    return accelerators.units(amounts) if amounts else None

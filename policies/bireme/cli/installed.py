@@ -1,4 +1,4 @@
-"""What the chart has installed, found by its labels, whatever names and namespace it was given."""
+"""The objects that the chart has installed, found by their labels, in any namespace."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,9 +31,11 @@ async def settings_texts(reader: Reader) -> dict[str, str] | None:
     if listed is None:
         return None
     return {
-        f"{each['metadata']['namespace']}/{each['metadata']['name']}": each["data"][SETTINGS]
-        for each in listed
-        if SETTINGS in (each.get("data") or {})
+        f"{config_map['metadata']['namespace']}/{config_map['metadata']['name']}": config_map[
+            "data"
+        ][SETTINGS]
+        for config_map in listed
+        if SETTINGS in (config_map.get("data") or {})
     }
 
 
@@ -44,10 +46,10 @@ async def objects(reader: Reader, path: str) -> list[Json] | None:
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """What there is of it, on a cluster of Kubernetes 1.``cluster_minor``.
+    """The objects and settings of the chart, on a cluster of Kubernetes 1.``cluster_minor``.
 
     Deployments, pods and the names of settings are None where the caller may not list them.
-    Settings are empty where they are unknown, and then ``fault`` says of those that are there why.
+    Settings are empty if they are unknown; ``fault`` says why existing ones cannot be read.
     """
 
     cluster_minor: int
@@ -63,14 +65,14 @@ class Installation:
 
     @property
     def observes(self) -> bool:
-        """The operator was installed to write nothing, without a scheduler."""
+        """Whether the operator was installed to write nothing, without a scheduler."""
         return bool(self.setting("operator", "mode", "Apply") == "Observe")
 
     @property
     def namespace(self) -> str:
-        """Where the operator is, or else where the documents put it."""
-        for each in self.deployments or ():
-            return str(each["metadata"]["namespace"])
+        """The operator's namespace, or else the documented default."""
+        for deployment in self.deployments or ():
+            return str(deployment["metadata"]["namespace"])
         return str(self.setting("operator", "leaseNamespace", "bireme-system"))
 
     def deployment(self, component: str) -> Json | None:
@@ -80,7 +82,7 @@ class Installation:
 
 
 async def installation(reader: Reader, minor: int) -> Installation:
-    """Return what the chart has installed on a cluster of Kubernetes 1.``minor``."""
+    """Return the objects and settings of the chart on a cluster of Kubernetes 1.``minor``."""
     texts = await settings_texts(reader)
     settings: Mapping[str, Any] = {}
     fault = ""

@@ -1,9 +1,9 @@
-"""Questions to the operator that leads: sent through the API server, with a ticket of the caller.
+"""Requests to the leading operator, through the API server, with a ticket of the caller.
 
-No credentials of the caller reach the operator. Before each question the caller creates a Ticket
-beside the operator, which the API server lets name its creator alone, and sends the secret that
-belongs to it; the leader takes the caller's name from the ticket. That works with every kind of
-credentials. The ticket is deleted after the answer.
+The caller's credentials never reach the operator. Before each request the caller creates a Ticket
+in the operator's namespace, and the API server makes sure that it names its creator. The caller
+sends the secret of the ticket, by which the leader learns the caller's name. That works with every
+kind of credentials. The ticket is deleted after the answer.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol, TypeVar
 import msgspec
 
 from bireme.cli.arguments import Json
-from bireme.cli.cluster import ConsoleError, Reader, refused
+from bireme.cli.cluster import ConsoleError, Reader, refusal
 from bireme.kube import names
 from bireme.kube.client import ApiError
 
@@ -26,15 +26,15 @@ _SERVICE: Final = "bireme-system/bireme-outlook"
 _TICKET_HEADER: Final = "Bireme-Ticket"
 _REVIEWS: Final = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 _OTHER_USER: Final = "a ticket names its own creator"
-# A Service answers by any replica, and those that do not lead know nothing.
+# Any replica behind a Service may answer, and only the leader has the data.
 _TRIES: Final = 8
 _PAUSE_SECONDS: Final = 0.2
 _MAX_PAUSE_SECONDS: Final = 5.0
-"""A longer Retry-After is told to the caller instead."""
+"""A longer Retry-After is reported to the caller."""
 _OTHER_TICKET: Final = "create another one"
 _TICKETS: Final = 4
 _TICKET_PAUSE_SECONDS: Final = 1.1
-"""Creation times are whole seconds, and a replica believes no ticket from before its first try."""
+"""Creation times are whole seconds, and a replica refuses tickets from before its first try."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +48,15 @@ class _Place:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A question to the leader.
+    """A request to the leader.
 
     Attributes:
-        path: Of its endpoint, without a slash in front.
-        what: What the caller wants to do, in words after "may not".
-        otherwise: What else they can do where there is no leader to ask.
+        path: Path of the endpoint, without a leading slash.
+        what: The caller's action, as it follows "you may not".
+        otherwise: The alternative if there is no leader to ask.
         body: Sent by POST as JSON; None for a GET.
-        timeout_seconds: None for that of the client.
-        setting: The operator's by which it answers.
+        timeout_seconds: None for the client's own.
+        setting: The operator's setting that enables the endpoint.
     """
 
     path: str
@@ -66,7 +66,7 @@ class Request:
     timeout_seconds: float | None = None
     setting: str = "outlook"
     namespaces: Sequence[str] = ()
-    """What is asked about, everything by default."""
+    """Namespaces of the request; all by default."""
 
 
 def add_leader(parser: argparse.ArgumentParser) -> None:
@@ -88,16 +88,16 @@ def _place(text: str) -> _Place:
 
 
 async def fetch(reader: Reader, options: argparse.Namespace, request: Request) -> bytes:
-    """Return the leader's answer; ConsoleError where there is none, or not for the caller."""
+    """Return the leader's answer; ConsoleError if there is none, or if it is refused."""
     place: _Place = options.outlook_service
-    for left in reversed(range(_TICKETS)):
+    for remaining in reversed(range(_TICKETS)):
         try:
             async with _ticket(reader, place, request) as header:
                 return await _answer(reader, place, request, {_TICKET_HEADER: header})
         except ApiError as error:
             if not (error.status == 401 and _OTHER_TICKET in error.message):
-                raise refused(error, request.what) from error
-            if not left:
+                raise refusal(error, request.what) from error
+            if not remaining:
                 raise ConsoleError(f"cannot {request.what}: {error.message}") from error
         await asyncio.sleep(_TICKET_PAUSE_SECONDS)
     raise AssertionError("the last ticket returns or raises")
@@ -107,7 +107,7 @@ async def _answer(
     reader: Reader, place: _Place, request: Request, headers: dict[str, str]
 ) -> bytes:
     body = None if request.body is None else msgspec.json.encode(request.body)
-    for left in reversed(range(_TRIES)):
+    for remaining in reversed(range(_TRIES)):
         try:
             return await reader.client.request(
                 "GET" if body is None else "POST",
@@ -118,7 +118,7 @@ async def _answer(
                 timeout_seconds=request.timeout_seconds,
             )
         except ApiError as error:
-            if left and (pause := _pause(error)) is not None:
+            if remaining and (pause := _pause(error)) is not None:
                 await asyncio.sleep(pause)
             elif error.is_not_found:
                 raise _no_service(place, request) from error
@@ -138,7 +138,7 @@ def _no_service(place: _Place, request: Request) -> ConsoleError:
 
 
 def _pause(error: ApiError) -> float | None:
-    """Return after how many seconds the leader may be asked again; None where that is no use."""
+    """Return the seconds until a retry; None if a retry cannot help."""
     if error.status == 503 and "does not lead" in error.message:
         return _PAUSE_SECONDS
     wait = error.retry_after_seconds
@@ -155,14 +155,14 @@ class _Versioned(Protocol):
 _T = TypeVar("_T", bound=_Versioned)
 
 
-def decoded(text: bytes, kind: type[_T], version: str) -> _T:
-    """Return the answer ``text``; ConsoleError where it is not of that kind and version."""
+def decode(text: bytes, kind: type[_T], version: str) -> _T:
+    """Return the answer ``text``; ConsoleError if it is not of that kind and version."""
     try:
         head: Json = msgspec.json.decode(text, type=dict)
-        if (given := head.get("apiVersion")) not in (version, None):
+        if (answer_version := head.get("apiVersion")) not in (version, None):
             raise ConsoleError(
-                f"the answer is of version {given!r}, and this bireme reads {version}; use that of"
-                " the operator"
+                f"the answer is of version {answer_version!r}, and this bireme reads {version};"
+                " use that of the operator"
             )
         return msgspec.json.decode(text, type=kind)
     except msgspec.DecodeError as error:
@@ -176,7 +176,7 @@ def decoded(text: bytes, kind: type[_T], version: str) -> _T:
 
 @asynccontextmanager
 async def _ticket(reader: Reader, place: _Place, request: Request) -> AsyncIterator[str]:
-    """Create a ticket of the caller for the time of the block; give the header that names it."""
+    """Create a ticket of the caller for the time of the block; yield its header."""
     secret, name = secrets.token_urlsafe(32), f"ask-{secrets.token_hex(8)}"
     digest = hashlib.sha256(secret.encode()).hexdigest()
     path = names.path("tickets", place.namespace)
@@ -209,12 +209,12 @@ async def _create(reader: Reader, path: str, name: str, digest: str) -> None:
 
 
 async def _caller(reader: Reader) -> dict[str, Any]:
-    """Return the caller as the API server knows them, as fields of a ticket."""
+    """Return the caller's identity at the API server, as fields of a ticket."""
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     review: Json = msgspec.json.decode(await reader.client.create(_REVIEWS, body))
     user = review["status"]["userInfo"]
-    known = {name: user[name] for name in ("uid", "groups", "extra") if user.get(name)}
-    return {"user": user["username"], **known}
+    identity = {name: user[name] for name in ("uid", "groups", "extra") if user.get(name)}
+    return {"user": user["username"], **identity}
 
 
 def _ticket_error(error: ApiError, place: _Place, request: Request) -> ConsoleError:
@@ -232,4 +232,4 @@ def _ticket_error(error: ApiError, place: _Place, request: Request) -> ConsoleEr
             f"{cannot}: the cluster serves no tickets.{names.GROUP}, by which the operator learns"
             f" who asks; have the chart upgraded, or {request.otherwise}"
         )
-    return refused(error, f"create tickets.{names.GROUP} in namespace {place.namespace}")
+    return refusal(error, f"create tickets.{names.GROUP} in namespace {place.namespace}")

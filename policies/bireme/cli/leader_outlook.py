@@ -1,4 +1,4 @@
-"""The outlook that the leader keeps (:mod:`bireme.cli.leader`), told in words."""
+"""The leader's outlook (:mod:`bireme.cli.leader`) as text."""
 
 import argparse
 import time
@@ -14,7 +14,7 @@ from bireme.core.play import Cut
 from bireme.core.times import duration
 from bireme.kube import quantities
 from bireme.kube.conditions import cleaned
-from bireme.tables import aligned
+from bireme.tables import align_columns
 
 VERSION: Final = "outlook.bireme.dev/v1"
 CUTS: Final = {
@@ -48,7 +48,7 @@ class ForeseenGang(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class LeaderOutlook(msgspec.Struct, frozen=True, rename="camel"):
-    """The outlook as the leader tells it; ``namespaces`` is None where it is of all."""
+    """The leader's outlook; ``namespaces`` is None if it covers all."""
 
     api_version: str
     time: str
@@ -65,66 +65,66 @@ async def fetch(
 ) -> LeaderOutlook:
     """Return the leader's outlook, of ``namespaces`` or of all that the caller may read.
 
-    Raises ConsoleError where there is none, or not for the caller.
+    Raises ConsoleError if there is no outlook, or if it is refused.
     """
     request = leader.Request("outlook", "get the outlook", "name a RECORD", namespaces=namespaces)
     text = await leader.fetch(reader, options, request)
-    return leader.decoded(text, LeaderOutlook, VERSION)
+    return leader.decode(text, LeaderOutlook, VERSION)
 
 
-def _start_words(gang: ForeseenGang, now: float) -> str:
-    """Return when it should start, in words; ``now`` is POSIX seconds."""
-    found = gang.estimated_start
-    if found is None:
+def _start_text(gang: ForeseenGang, now: float) -> str:
+    """Return the expected start as text; ``now`` is POSIX seconds."""
+    estimate = gang.estimated_start
+    if estimate is None:
         return "not foreseen"
-    earliest = quantities.parse_timestamp(found.earliest)
-    latest = quantities.parse_timestamp(found.latest)
+    earliest = quantities.parse_timestamp(estimate.earliest)
+    latest = quantities.parse_timestamp(estimate.latest)
     soonest = duration(max(0.0, (earliest or now) - now))
-    if latest is None or found.coverage_percent is None:
-        return f"in {soonest}, {found.earliest}"
+    if latest is None or estimate.coverage_percent is None:
+        return f"in {soonest}, {estimate.earliest}"
     return (
-        f"in {soonest} to {duration(max(0.0, latest - now))}, {found.earliest} to {found.latest}"
-        f" ({found.coverage_percent} %)"
+        f"in {soonest} to {duration(max(0.0, latest - now))},"
+        f" {estimate.earliest} to {estimate.latest} ({estimate.coverage_percent} %)"
     )
 
 
-def text_of(found: LeaderOutlook, limit: int | None) -> str:
+def text_of(outlook: LeaderOutlook, limit: int | None) -> str:
     """Return the table of an outlook, its first ``limit`` gangs."""
-    return "\n".join(_lines(found, limit, time.time())) + "\n"  # noqa: TID251  # a person asks now
+    return "\n".join(_lines(outlook, limit, time.time())) + "\n"  # noqa: TID251  # a person asks now
 
 
-def _lines(found: LeaderOutlook, limit: int | None, now: float) -> Iterator[str]:
-    age = f"{duration(found.age_seconds)} ago"
-    if not found.gangs:
-        where = "" if found.namespaces is None else " in the namespaces that you may read"
-        yield f"Nobody waits{where} at {found.time}, {age}."
+def _lines(outlook: LeaderOutlook, limit: int | None, now: float) -> Iterator[str]:
+    age = f"{duration(outlook.age_seconds)} ago"
+    if not outlook.gangs:
+        where = "" if outlook.namespaces is None else " in the namespaces that you may read"
+        yield f"Nobody waits{where} at {outlook.time}, {age}."
         return
-    starts = sum(each.start is not None for each in found.gangs)
-    policy = cleaned(found.policy) or "the policy of the settings"
+    starts = sum(gang.start is not None for gang in outlook.gangs)
+    policy = cleaned(outlook.policy) or "the policy of the settings"
     yield (
-        f"{len(found.gangs)} gangs wait at {found.time}, {age}; {starts} have a start by"
-        f" {policy}: {CUTS[found.cut]}."
+        f"{len(outlook.gangs)} gangs wait at {outlook.time}, {age}; {starts} have a start by"
+        f" {policy}: {CUTS[outlook.cut]}."
     )
     yield "Nobody arrives in this, and nothing fails; ranges are as wide as such estimates err."
     yield ""
     rows = [["POS", "GANG", "QUEUE", "GPUS", "WAITS FOR", "STARTS"]]
     rows += [
         [
-            str(each.position or "-"),
-            f"{each.namespace}/{each.name}",
-            cleaned(each.queue),
-            str(each.gpus),
-            each.reason or "not reached",
-            _start_words(each, now),
+            str(gang.position or "-"),
+            f"{gang.namespace}/{gang.name}",
+            cleaned(gang.queue),
+            str(gang.gpus),
+            gang.reason or "not reached",
+            _start_text(gang, now),
         ]
-        for each in found.gangs[:limit]
+        for gang in outlook.gangs[:limit]
     ]
-    yield from aligned(rows, left=len(rows[0]))
-    if left_out := len(found.gangs) - (len(rows) - 1):
+    yield from align_columns(rows, flush_left=len(rows[0]))
+    if left_out := len(outlook.gangs) - (len(rows) - 1):
         yield f"and {left_out} more; see --limit"
 
 
-def numbers_of(found: LeaderOutlook) -> Json:
-    """Return an outlook as the leader tells it."""
-    numbers: Json = msgspec.to_builtins(found)
+def numbers_of(outlook: LeaderOutlook) -> Json:
+    """Return an outlook as data, in the leader's form."""
+    numbers: Json = msgspec.to_builtins(outlook)
     return numbers

@@ -1,4 +1,4 @@
-"""The places that the leader keeps for gangs that wait (:mod:`bireme.cli.leader`)."""
+"""The places that the leader reserves for waiting gangs (:mod:`bireme.cli.leader`)."""
 
 import argparse
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from bireme.cli.cluster import Reader
 
 _VERSION: Final = "reservations.bireme.dev/v1"
 
-Kept = Mapping[str, Mapping[str, Mapping[str, int]]]
+ReservedDevices = Mapping[str, Mapping[str, Mapping[str, int]]]
 """Devices by gang, as ``namespace/name``, by node and by resource."""
 
 
@@ -26,13 +26,18 @@ class _Reservations(msgspec.Struct, frozen=True, rename="camel"):
     reservations: list[_Reservation]
 
 
-async def fetch(reader: Reader, options: argparse.Namespace, namespaces: Sequence[str]) -> Kept:
-    """Return what is kept for gangs of ``namespaces``, or of all that the caller may read.
+async def fetch(
+    reader: Reader, options: argparse.Namespace, namespaces: Sequence[str]
+) -> ReservedDevices:
+    """Return the devices reserved for ``namespaces``, or for all that the caller may read.
 
     Raises ConsoleError and UsageError as :func:`bireme.cli.leader.fetch`.
     """
     otherwise = "open a record: bireme ui RECORD"
     request = leader.Request("reservations", "see reservations", otherwise, namespaces=namespaces)
     text = await leader.fetch(reader, options, request)
-    found = leader.decoded(text, _Reservations, _VERSION)
-    return {f"{each.namespace}/{each.name}": each.nodes for each in found.reservations}
+    answer = leader.decode(text, _Reservations, _VERSION)
+    return {
+        f"{reservation.namespace}/{reservation.name}": reservation.nodes
+        for reservation in answer.reservations
+    }

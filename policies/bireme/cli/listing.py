@@ -1,6 +1,6 @@
 """``bireme list``: all TrainingJobs and PodGroups of a namespace, a line each, ended ones too.
 
-With ``-w`` it goes on with a line for every change that can be seen in one.
+With ``-w`` it continues with a line for every visible change.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from bireme.cli.cluster import ConsoleError, Reader, ask
 from bireme.cli.gangs import GangLine, line_of
 from bireme.core.times import duration
 from bireme.kube import names
-from bireme.tables import aligned, widths
+from bireme.tables import align_columns, widths
 from bireme.tasks import Tasks
 
 _NONE_LAST: Final = math.inf
@@ -31,7 +31,7 @@ _KEYS: Final[dict[str, Callable[[GangLine], Any]]] = {
     "position": lambda gang: gang.position or _NONE_LAST,
     "queue": lambda gang: gang.queue,
 }
-"""What lines can be ordered by: the youngest, the largest and the next to start come first."""
+"""Keys of the order: the youngest, the largest and the next to start come first."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,23 +51,23 @@ def run(options: argparse.Namespace) -> int:
             raise UsageError("argument -w: shows text, wide or name; kubectl get -w has the rest")
         ask(options, lambda reader: _watch(reader, options))
         return 0
-    found = ask(options, lambda reader: _listed(reader, options))
-    gangs = _ordered([gang for _, gangs, _ in found for gang in gangs], options)
+    listings = ask(options, lambda reader: _list_gangs(reader, options))
+    gangs = _sort([gang for _, gangs, _ in listings for gang in gangs], options)
     now = time.time()  # noqa: TID251  # a person asks now
-    data = common.versioned("GangList", {"items": [gang.to_json() for gang in gangs]})
+    data = common.with_version("GangList", {"items": [gang.to_json() for gang in gangs]})
     if options.output == "name":
         text = "".join(f"{_name(gang)}\n" for gang in gangs)
     elif gangs:
         rows = [_header(options), *(_cells(gang, now, options) for gang in gangs)]
         paint = colours.painter(options)
-        text = "\n".join(aligned(rows, left=len(rows[0]), paint=paint)) + "\n"
+        text = "\n".join(align_columns(rows, flush_left=len(rows[0]), paint=paint)) + "\n"
     else:
         text = "No job is there.\n"
     common.write(options.output, data, text)
     return 0
 
 
-def _ordered(gangs: Sequence[GangLine], options: argparse.Namespace) -> list[GangLine]:
+def _sort(gangs: Sequence[GangLine], options: argparse.Namespace) -> list[GangLine]:
     return sorted(gangs, key=lambda gang: (_KEYS[options.sort_by](gang), gang.key, gang.kind))
 
 
@@ -75,21 +75,23 @@ def _selectors(options: argparse.Namespace) -> Mapping[str, str]:
     return {"labelSelector": options.selector} if options.selector else {}
 
 
-async def _listed(
+async def _list_gangs(
     reader: Reader, options: argparse.Namespace
 ) -> list[tuple[str, list[GangLine], str]]:
     """Return kind, gangs and version of every kind of gang."""
     namespace = None if options.all_namespaces else reader.namespace
-    found = []
+    listings = []
     for kind in names.GANG_KINDS:
         path = names.path(names.PLURALS[kind], namespace)
-        manifests, version = await reader.listed(path, **_selectors(options))
-        found.append((kind, [line_of({**each, "kind": kind}) for each in manifests], version))
-    return found
+        manifests, version = await reader.list_with_version(path, **_selectors(options))
+        listings.append(
+            (kind, [line_of({**manifest, "kind": kind}) for manifest in manifests], version)
+        )
+    return listings
 
 
 async def _watch(reader: Reader, options: argparse.Namespace) -> None:
-    """Write all gangs, and then each that changes in what is shown of it, or is deleted."""
+    """Write all gangs, and then each gang whose line changes or that is deleted."""
     namespace = None if options.all_namespaces else reader.namespace
     news: asyncio.Queue[tuple[str, GangLine] | ConsoleError] = asyncio.Queue()
 
@@ -101,24 +103,24 @@ async def _watch(reader: Reader, options: argparse.Namespace) -> None:
         except ConsoleError as error:
             news.put_nowait(error)
 
-    found = await _listed(reader, options)
-    shown = _Shown(options)
-    shown.begin(_ordered([gang for _, gangs, _ in found for gang in gangs], options))
+    listings = await _list_gangs(reader, options)
+    view = _WatchView(options)
+    view.begin(_sort([gang for _, gangs, _ in listings for gang in gangs], options))
     feeds = Tasks()
     try:
-        for kind, _, version in found:
+        for kind, _, version in listings:
             feeds.start(feed(kind, version))
         while True:
             item = await news.get()
             if isinstance(item, ConsoleError):
                 raise item
-            shown.change(*item)
+            view.change(*item)
     finally:
         await feeds.close()
 
 
-class _Shown:
-    """The lines of a watch, as wide as those that it began with."""
+class _WatchView:
+    """The lines of a watch, in the columns of its first lines."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
@@ -129,23 +131,25 @@ class _Shown:
     def begin(self, gangs: Sequence[GangLine]) -> None:
         now = time.time()  # noqa: TID251  # a person looks now
         rows = [_header(self._options), *(_cells(gang, now, self._options) for gang in gangs)]
-        self._widths = [max(pair) for pair in zip(widths(rows), _room(self._options), strict=True)]
+        self._widths = [
+            max(pair) for pair in zip(widths(rows), _usual_widths(self._options), strict=True)
+        ]
         if self._options.output != "name":
             self._write(rows[:1])
         for gang in gangs:
             self.change("ADDED", gang)
 
     def change(self, change: str, gang: GangLine) -> None:
-        """Write the gang, unless all that is shown of it is as before."""
+        """Write the gang, unless its line is unchanged."""
         key = (gang.kind, gang.key)
         if change == "DELETED":
             self._last.pop(key, None)
             gang = replace(gang, phase="Deleted", reason="", position=None)
         else:
-            # Its age is no news.
-            before, self._last[key] = self._last.get(key), gang
+            # A change of its age alone is not shown.
+            previous, self._last[key] = self._last.get(key), gang
             cells = _cells(gang, 0.0, self._options)
-            if before is not None and _cells(before, 0.0, self._options) == cells:
+            if previous is not None and _cells(previous, 0.0, self._options) == cells:
                 return
         now = time.time()  # noqa: TID251  # a person looks now
         if self._options.output == "name":
@@ -155,13 +159,15 @@ class _Shown:
             self._write([_cells(gang, now, self._options)])
 
     def _write(self, rows: Sequence[Sequence[str]]) -> None:
-        lines = aligned(rows, left=len(rows[0]), least=self._widths, paint=self._paint)
+        lines = align_columns(
+            rows, flush_left=len(rows[0]), min_widths=self._widths, paint=self._paint
+        )
         sys.stdout.write("\n".join(lines) + "\n")
         sys.stdout.flush()
 
 
-def _room(options: argparse.Namespace) -> list[int]:
-    """Return the characters of what most columns will hold, before it is there."""
+def _usual_widths(options: argparse.Namespace) -> list[int]:
+    """Return the usual widths of the columns, for values to come."""
     usual = {"NAME": 20, "PHASE": len("Restarting"), "REASON": len("WaitingForPreemption")}
     return [usual.get(column, 5) for column in _header(options)]
 
@@ -177,7 +183,7 @@ def _header(options: argparse.Namespace) -> list[str]:
 
 
 def _cells(gang: GangLine, now: float, options: argparse.Namespace) -> list[str]:
-    # As bireme why takes it.
+    # The name in the form that bireme why accepts.
     name = gang.name if gang.kind == "TrainingJob" else f"{gang.kind.lower()}/{gang.name}"
     return [
         *([gang.namespace] if options.all_namespaces else []),

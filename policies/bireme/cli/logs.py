@@ -1,4 +1,4 @@
-"""``bireme logs``: what the replicas of a gang write, each line with its task and index before it.
+"""``bireme logs``: the logs of a gang's replicas, each line after its task and index.
 
 With ``-f`` replicas that start later are followed too: those of a job that still waits, of its next
 attempt, and those that an elastic job adds. It ends when the gang has ended.
@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from bireme.cli import cluster as common
 from bireme.cli.arguments import Json, UsageError, whole
-from bireme.cli.cluster import ConsoleError, Reader, ask, refused
-from bireme.cli.gangs import ENDED, GangLine, line_of
-from bireme.cli.why import named_gang
+from bireme.cli.cluster import ConsoleError, Reader, ask, refusal
+from bireme.cli.gangs import ENDED_PHASES, GangLine, line_of
+from bireme.cli.why import parse_gang_name
 from bireme.kube import names
 from bireme.kube.client import ApiError
 from bireme.kube.conditions import cleaned
@@ -24,7 +24,7 @@ from bireme.kube.conditions import cleaned
 _LABELS: Final = {"trainingjobs": names.JOB_LABEL, "podgroups": names.POD_GROUP_LABEL}
 _DEFAULT_CONTAINER: Final = "kubectl.kubernetes.io/default-container"
 _MAX_FOLLOWED: Final = 60
-"""Fewer than the client has connections, so that the gang itself can still be looked at."""
+"""Fewer than the client's connections, so that the gang itself can still be read."""
 _LOOK_SECONDS: Final = 2.0
 
 
@@ -32,11 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("job", metavar="JOB", help="a TrainingJob's name; podgroup/NAME for a PodGroup")
     add("-f", "--follow", action="store_true", help="go on until the gang has ended")
-    add("--tail", type=partial(whole, least=0), metavar="N", help="only the last N lines of each")
+    add("--tail", type=partial(whole, minimum=0), metavar="N", help="only the last N lines of each")
     add("--task", action="append", metavar="NAME", help="only replicas of this task; repeatable")
     add(
         "--index",
-        type=partial(whole, least=0),
+        type=partial(whole, minimum=0),
         action="append",
         metavar="N",
         help="only replicas with this index in their task; repeatable",
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    plural, name = named_gang(options.job)
+    plural, name = parse_gang_name(options.job)
     if plural == "podgroups" and (options.task or options.index):
         raise UsageError("argument --task, --index: pods of a PodGroup have no task; leave it out")
     logs = _Logs(options, plural, name)
@@ -66,48 +66,48 @@ class _Source:
     path: str
     container: str
     label: str
-    """What stands before each of its lines."""
+    """Prefix of each of its lines."""
     has_started: bool
 
 
 class _Logs:
-    """The logs that ``options`` ask for, of the gang ``name``."""
+    """The logs of the gang ``name`` that ``options`` select."""
 
     def __init__(self, options: argparse.Namespace, plural: str, name: str) -> None:
         self._options = options
         self._plural, self._name = plural, name
 
     async def show(self, reader: Reader) -> int:
-        """Write what there is; return 1 if no replica has a log."""
+        """Write the logs that exist; return 1 if no replica has one."""
         line = await self._line(reader)
         sources = await self._sources(reader)
         if not sources:
             raise ConsoleError(
                 f"{_state(line)} and has no such pod; ask: bireme why {self._options.job}"
             )
-        written = [await self._written(reader, source) for source in sources]
-        return int(not any(written))
+        results = [await self._write(reader, source) for source in sources]
+        return int(not any(results))
 
     async def follow(self, reader: Reader) -> int:
-        """Write what is written, until the gang has ended and its pods have said all."""
+        """Write new lines until the gang has ended and its logs are complete."""
         tasks: dict[str, asyncio.Task[bool]] = {}
         try:
             while True:
-                # Before the pods, so that none that a phase without an end still adds is missed.
+                # Read before the pods, to miss no pod that starts before the phase is an end.
                 line = await self._line(reader)
                 for source in await self._sources(reader):
                     if source.uid not in tasks and source.has_started:
-                        tasks[source.uid] = asyncio.create_task(self._written(reader, source))
+                        tasks[source.uid] = asyncio.create_task(self._write(reader, source))
                 for task in tasks.values():
                     if task.done():
-                        task.result()  # raises what ends the command: no right, nobody who reads
+                        task.result()  # raises the error that ends the command
                 open_now = [task for task in tasks.values() if not task.done()]
                 if len(open_now) > _MAX_FOLLOWED:
                     raise UsageError(
                         f"argument -f: {len(open_now)} replicas run, and at most {_MAX_FOLLOWED}"
                         " are followed at once; choose with --task or --index"
                     )
-                if line.phase in ENDED and not open_now:
+                if line.phase in ENDED_PHASES and not open_now:
                     break
                 await asyncio.sleep(_LOOK_SECONDS)
             if line.phase == "Failed":
@@ -123,16 +123,16 @@ class _Logs:
 
     async def _sources(self, reader: Reader) -> list[_Source]:
         """Return the chosen replicas' containers, by task and index."""
-        asked = self._options
+        options = self._options
         pods = await reader.objects(
             f"/api/v1/namespaces/{reader.namespace}/pods",
             labelSelector=f"{_LABELS[self._plural]}={self._name}",
         )
-        chosen = [pod for pod in pods if _is_chosen(pod, asked.task, asked.index)]
-        return [_source(pod, asked.container) for pod in sorted(chosen, key=_place)]
+        selected_pods = [pod for pod in pods if _is_chosen(pod, options.task, options.index)]
+        return [_source(pod, options.container) for pod in sorted(selected_pods, key=_place)]
 
-    async def _written(self, reader: Reader, source: _Source) -> bool:
-        """Write one log; return False, and say why, if it cannot be read."""
+    async def _write(self, reader: Reader, source: _Source) -> bool:
+        """Write one log; return False, with a message, if it cannot be read."""
         params = {"container": source.container}
         if self._options.follow:
             params["follow"] = "true"
@@ -142,7 +142,7 @@ class _Logs:
             async for line in reader.client.stream(
                 source.path,
                 params,
-                # A replica may say nothing for hours.
+                # A replica may write nothing for hours.
                 read_timeout_seconds=None if self._options.follow else 70.0,
                 with_last_part=True,
             ):
@@ -151,15 +151,15 @@ class _Logs:
                     sys.stdout.flush()
         except ApiError as error:
             if error.is_forbidden:
-                raise refused(error, "get pods/log") from error
-            why = cleaned(error.message)
-            sys.stderr.write(f"bireme: no log of {source.label}, or no more of it: {why}\n")
+                raise refusal(error, "get pods/log") from error
+            reason = cleaned(error.message)
+            sys.stderr.write(f"bireme: no log of {source.label}, or no more of it: {reason}\n")
             return False
         return True
 
 
 def _state(line: GangLine) -> str:
-    """Return the gang's phase and why it is in it."""
+    """Return the gang's phase and the reason for it."""
     reason = ": ".join(filter(None, (line.reason, line.message)))
     return f"{line.name} is {line.phase}" + (f" ({reason})" if reason else "")
 
@@ -172,9 +172,9 @@ def _is_chosen(pod: Json, tasks: Sequence[str] | None, indices: Sequence[int] | 
 
 
 def _has_failed(init_container: Json) -> bool:
-    """Return whether an init container failed, so that the others have nothing to say."""
-    ended = (init_container.get("state") or {}).get("terminated") or {}
-    return bool(ended.get("exitCode"))
+    """Return whether an init container failed, so that the other containers have no log."""
+    terminated = (init_container.get("state") or {}).get("terminated") or {}
+    return bool(terminated.get("exitCode"))
 
 
 def _place(pod: Json) -> tuple[Any, ...]:
@@ -189,18 +189,18 @@ def _source(pod: Json, container: str | None) -> _Source:
     task, index = labels.get(names.TASK_LABEL), labels.get(names.INDEX_LABEL)
     status: Json = pod.get("status") or {}
     inits = status.get("initContainerStatuses") or ()
-    chosen = (
+    container_name = (
         container
-        or next((each["name"] for each in inits if _has_failed(each)), None)
+        or next((init["name"] for init in inits if _has_failed(init)), None)
         or (about.get("annotations") or {}).get(_DEFAULT_CONTAINER)
         or pod["spec"]["containers"][0]["name"]
     )
     statuses = (*inits, *(status.get("containerStatuses") or ()))
-    state: Json = next((s.get("state") or {} for s in statuses if s["name"] == chosen), {})
+    state: Json = next((s.get("state") or {} for s in statuses if s["name"] == container_name), {})
     return _Source(
         uid=about["uid"],
         path=f"/api/v1/namespaces/{about['namespace']}/pods/{about['name']}/log",
-        container=chosen,
+        container=container_name,
         label=f"{task}-{index}" if task and index else about["name"],
         has_started="running" in state or "terminated" in state,
     )

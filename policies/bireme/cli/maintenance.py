@@ -1,7 +1,7 @@
 """``bireme maintenance``: announce the maintenance of nodes, list what is announced, call it off.
 
-It stands in an annotation of each Node, written with the caller's own right to patch nodes. What
-the operator makes of it is in :mod:`bireme.core.maintenance`.
+It is an annotation of each Node, written with the caller's own right to patch nodes. Its effect is
+described in :mod:`bireme.core.maintenance`.
 """
 
 import argparse
@@ -14,17 +14,17 @@ import msgspec
 
 from bireme.cli import cluster as common
 from bireme.cli.arguments import Json, UsageError
-from bireme.cli.cluster import ConsoleError, Reader, ask, refused
+from bireme.cli.cluster import ConsoleError, Reader, ask, refusal
 from bireme.core.times import clock_time
 from bireme.kube import names, nodes, quantities, wire
 from bireme.kube.client import ApiError
-from bireme.tables import aligned
+from bireme.tables import align_columns
 
 _PATH = "/api/v1/nodes"
 
 
 @dataclass(frozen=True, slots=True)
-class Announced:
+class NodeMaintenance:
     """The maintenance of one node, POSIX seconds."""
 
     node: str
@@ -42,9 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("node", nargs="*", metavar="NODE", help="nodes; for --list default: all")
     parser.add_argument("--from", dest="begins", metavar="TIME", help=f"{when}; default: now")
     parser.add_argument("--until", metavar="TIME", help="when the nodes are back, likewise")
-    chosen = parser.add_mutually_exclusive_group()
-    chosen.add_argument("--list", action="store_true", help="show what is announced")
-    chosen.add_argument("--cancel", action="store_true", help="call it off")
+    actions = parser.add_mutually_exclusive_group()
+    actions.add_argument("--list", action="store_true", help="show what is announced")
+    actions.add_argument("--cancel", action="store_true", help="call it off")
     common.add_target(parser, namespaced=False)
     common.add_output(parser)
 
@@ -52,30 +52,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     now = time.time()  # noqa: TID251  # a person asks now
     if options.list:
-        found = ask(options, lambda reader: _announced(reader, options.node))
+        entries = ask(options, lambda reader: _list_maintenance(reader, options.node))
         items = [
             {
-                "node": each.node,
-                "from": clock_time(each.begins),
-                "until": clock_time(each.ends),
-                "state": each.state(now),
+                "node": entry.node,
+                "from": clock_time(entry.begins),
+                "until": clock_time(entry.ends),
+                "state": entry.state(now),
             }
-            for each in found
+            for entry in entries
         ]
-        data = common.versioned("MaintenanceList", {"items": items})
-        common.write(options.output, data, _table(found, now))
+        data = common.with_version("MaintenanceList", {"items": items})
+        common.write(options.output, data, _table(entries, now))
         return 0
     if not options.node:
         raise UsageError("argument NODE: name the nodes, or --list what is announced")
     if options.cancel:
-        value, words = None, "no maintenance"
+        value, text = None, "no maintenance"
     else:
         begins, ends = _window(options.begins, options.until, now)
         value = f"{clock_time(begins)}/{clock_time(ends)}"
-        words = f"maintenance from {clock_time(begins)} until {clock_time(ends)}"
+        text = f"maintenance from {clock_time(begins)} until {clock_time(ends)}"
     ask(options, lambda reader: _annotate(reader, options.node, value))
     for node in options.node:
-        sys.stdout.write(f"node {node}: {words}\n")
+        sys.stdout.write(f"node {node}: {text}\n")
     if value is not None:
         which = " ".join(options.node)
         sys.stderr.write(f"bireme: what would move is shown by: bireme drain {which}\n")
@@ -83,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _window(begins: str | None, ends: str | None, now: float) -> tuple[float, float]:
-    """Return the times of the arguments, in whole seconds as they are written."""
+    """Return the times of the arguments as POSIX seconds."""
     if ends is None:
         raise UsageError("argument --until: is missing; say when the nodes are back")
     first = now if begins is None else _moment("--from", begins, now)
@@ -95,9 +95,9 @@ def _window(begins: str | None, ends: str | None, now: float) -> tuple[float, fl
 
 
 def _moment(argument: str, text: str, now: float) -> float:
-    at = quantities.parse_timestamp(text)
-    if at is not None:
-        return at
+    timestamp = quantities.parse_timestamp(text)
+    if timestamp is not None:
+        return timestamp
     try:
         return now + quantities.parse_duration(text)
     except ValueError:
@@ -107,37 +107,37 @@ def _moment(argument: str, text: str, now: float) -> float:
         ) from None
 
 
-async def _annotate(reader: Reader, given: Sequence[str], value: str | None) -> None:
-    """Set the annotation of all nodes, or of none where one does not exist."""
-    known = {each["metadata"]["name"] for each in await reader.objects(_PATH)}
-    for name in given:
-        if name not in known:
+async def _annotate(reader: Reader, node_names: Sequence[str], value: str | None) -> None:
+    """Set the annotation of all nodes, or of none if one does not exist."""
+    existing = {node["metadata"]["name"] for node in await reader.objects(_PATH)}
+    for name in node_names:
+        if name not in existing:
             raise ConsoleError(f"argument NODE: there is no node {name!r}; see: kubectl get nodes")
-    for name in given:
+    for name in node_names:
         change = {"metadata": {"annotations": {names.MAINTENANCE: value}}}
         try:
             await reader.client.merge_patch(f"{_PATH}/{name}", change)
         except ApiError as error:
-            raise refused(error, f"patch node {name}") from error
+            raise refusal(error, f"patch node {name}") from error
 
 
-async def _announced(reader: Reader, given: Sequence[str]) -> list[Announced]:
-    found = []
+async def _list_maintenance(reader: Reader, node_names: Sequence[str]) -> list[NodeMaintenance]:
+    entries = []
     for manifest in await reader.objects(_PATH):
         about = _metadata(manifest)
         window = nodes.window_of(about.annotations)
-        if window is not None and (not given or about.name in given):
-            found.append(Announced(about.name, window.begins, window.ends))
-    return sorted(found, key=lambda each: (each.begins, each.node))
+        if window is not None and (not node_names or about.name in node_names):
+            entries.append(NodeMaintenance(about.name, window.begins, window.ends))
+    return sorted(entries, key=lambda entry: (entry.begins, entry.node))
 
 
 def _metadata(manifest: Json) -> wire.NodeMeta:
     return msgspec.convert(manifest["metadata"], wire.NodeMeta)
 
 
-def _table(found: Sequence[Announced], now: float) -> str:
-    if not found:
+def _table(entries: Sequence[NodeMaintenance], now: float) -> str:
+    if not entries:
         return "No maintenance is announced.\n"
     rows = [["NODE", "FROM", "UNTIL", "STATE"]]
-    rows += [[f.node, clock_time(f.begins), clock_time(f.ends), f.state(now)] for f in found]
-    return "\n".join(aligned(rows, left=len(rows[0]))) + "\n"
+    rows += [[f.node, clock_time(f.begins), clock_time(f.ends), f.state(now)] for f in entries]
+    return "\n".join(align_columns(rows, flush_left=len(rows[0]))) + "\n"

@@ -20,15 +20,15 @@ def manifests(text: str, source: str) -> list[Json]:
         loaded: list[Any] = list(yaml.safe_load_all(text))
     except yaml.YAMLError as error:
         raise ManifestError(f"{source}: is no YAML: {' '.join(str(error).split())}") from error
-    found: list[Json] = []
+    objects: list[Json] = []
     for document in loaded:
         if document is None:
             continue
         if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
             raise ManifestError(f"{source}: holds something without a kind; give manifests only")
         items = document.get("items") if document["kind"].endswith("List") else None
-        found += items if isinstance(items, list) else [document]
-    return found
+        objects += items if isinstance(items, list) else [document]
+    return objects
 
 
 def read(name: str) -> list[Json]:

@@ -1,8 +1,8 @@
 """``bireme outlook``: when every gang that waits should start, by the leader or by a record.
 
-Without a record it is the outlook that the leader keeps (:mod:`bireme.cli.leader_outlook`). Of a
-record the last cycle is played forward with the scheduling cycle itself
-(:mod:`bireme.core.outlook`), by the policy that decided it or by another one.
+Without a record it is the leader's outlook (:mod:`bireme.cli.leader_outlook`). With a record the
+scheduling cycle itself continues from the last cycle (:mod:`bireme.core.outlook`), by the policy
+that decided it or by another one.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from bireme.core.settings import SchedulingSettings
 from bireme.core.times import clock_time, duration
 from bireme.replay.decisions import RecordedPolicies
 from bireme.replay.reader import RecordedCycle, open_record
-from bireme.tables import aligned
+from bireme.tables import align_columns
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,12 +58,12 @@ def run(options: argparse.Namespace) -> int:
     settings, cycle = last_cycle(options, "RECORD")
     name, policy = _policy(options, settings, cycle)
     snapshot = cycle.snapshot
-    # Explained, as only then the first reservation says when it should come true.
-    found = look_ahead(snapshot, run_cycle(snapshot, policy), policy)
+    # With explanations: only then does the first reservation state its expected time.
+    outlook = look_ahead(snapshot, run_cycle(snapshot, policy), policy)
     write_results(
         options,
-        _numbers(found, name),
-        _text(found, name, options.limit, snapshot.nodes.accelerators),
+        _numbers(outlook, name),
+        _text(outlook, name, options.limit, snapshot.nodes.accelerators),
     )
     return 0
 
@@ -71,12 +71,12 @@ def run(options: argparse.Namespace) -> int:
 def _run_of_leader(options: argparse.Namespace) -> int:
     if options.policy:
         raise UsageError("argument --policy: the leader plays its own; name a RECORD for another")
-    wanted = [options.namespace] if options.namespace else []
-    found = common.ask(
-        options, lambda reader: leader_outlook.fetch(reader, options, namespaces=wanted)
+    namespaces = [options.namespace] if options.namespace else []
+    outlook = common.ask(
+        options, lambda reader: leader_outlook.fetch(reader, options, namespaces=namespaces)
     )
     write_results(
-        options, leader_outlook.numbers_of(found), leader_outlook.text_of(found, options.limit)
+        options, leader_outlook.numbers_of(outlook), leader_outlook.text_of(outlook, options.limit)
     )
     return 0
 
@@ -86,8 +86,8 @@ def _policy(
 ) -> tuple[str, Policy]:
     """Return the policy to play with, and its name."""
     if options.policy:
-        ((name, (made, _)),) = contenders(options.policy, settings).items()
-        return name, made
+        ((name, (policy, _)),) = contenders(options.policy, settings).items()
+        return name, policy
     remedy = "see --checkpoints, or name another by --policy"
     return policy_that_decided(settings, cycle, options.checkpoints, "RECORD", remedy)
 
@@ -115,12 +115,12 @@ def policy_that_decided(
 ) -> tuple[str, Policy]:
     """Return the policy that decided a cycle of the record that ``argument`` names, and its name.
 
-    Its checkpoint is looked for below the folder ``checkpoints`` too; ``remedy`` is what to do
-    where it cannot be made again.
+    The folder ``checkpoints`` is searched for its checkpoint too. ``remedy`` ends the error for a
+    policy that cannot be loaded.
     """
     recorded = recorded_name(settings)
-    own, _ = as_set(settings, argument, recorded)
-    policies = RecordedPolicies(own, settings, checkpoints)
+    settings_policy, _ = as_set(settings, argument, recorded)
+    policies = RecordedPolicies(settings_policy, settings, checkpoints)
     decided = policies.policy(cycle.source)
     if decided is None:
         raise UsageError(
@@ -130,42 +130,42 @@ def policy_that_decided(
     return cycle.source.name or recorded, decided
 
 
-def _numbers(found: Outlook, policy: str) -> Json:
+def _numbers(outlook: Outlook, policy: str) -> Json:
     return {
         "policy": policy,
-        "time": clock_time(found.now),
-        "until": clock_time(found.until),
-        "cut": found.cut.value,
-        "cycles": found.cycles,
+        "time": clock_time(outlook.now),
+        "until": clock_time(outlook.until),
+        "cut": outlook.cut.value,
+        "cycles": outlook.cycles,
         "gangs": [
             {
-                "gang": f"{each.gang.namespace}/{each.gang.name}",
-                "queue": each.gang.queue,
-                "position": each.position,
-                "reason": each.reason.value if each.reason is not None else None,
-                "start": clock_time(each.start) if each.start is not None else None,
-                "waitSeconds": each.start - found.now if each.start is not None else None,
+                "gang": f"{prospect.gang.namespace}/{prospect.gang.name}",
+                "queue": prospect.gang.queue,
+                "position": prospect.position,
+                "reason": prospect.reason.value if prospect.reason is not None else None,
+                "start": clock_time(prospect.start) if prospect.start is not None else None,
+                "waitSeconds": prospect.start - outlook.now if prospect.start is not None else None,
             }
-            for each in found.prospects
+            for prospect in outlook.prospects
         ],
     }
 
 
-def _text(found: Outlook, policy: str, limit: int | None, known: Accelerators) -> str:
-    at = clock_time(found.now)
-    if not found.prospects:
-        return f"Nobody waits at {at}.\n"
-    starts = sum(each.start is not None for each in found.prospects)
+def _text(outlook: Outlook, policy: str, limit: int | None, accelerators: Accelerators) -> str:
+    now = clock_time(outlook.now)
+    if not outlook.prospects:
+        return f"Nobody waits at {now}.\n"
+    starts = sum(prospect.start is not None for prospect in outlook.prospects)
     rows = [["POS", "GANG", "QUEUE", "GPUS", "WAITS FOR", "STARTS"]]
-    rows += [_row(each, found.now, known) for each in found.prospects[:limit]]
-    lines = aligned(rows, left=len(rows[0]))
-    left_out = len(found.prospects) - (len(rows) - 1)
+    rows += [_row(prospect, outlook.now, accelerators) for prospect in outlook.prospects[:limit]]
+    lines = align_columns(rows, flush_left=len(rows[0]))
+    left_out = len(outlook.prospects) - (len(rows) - 1)
     if left_out:
         lines.append(f"and {left_out} more; see --limit")
-    what = f"{len(found.prospects)} gangs wait at {at}; {starts} have a start by {policy}"
+    what = f"{len(outlook.prospects)} gangs wait at {now}; {starts} have a start by {policy}"
     return "\n".join(
         (
-            f"{what}: {leader_outlook.CUTS[found.cut]}.",
+            f"{what}: {leader_outlook.CUTS[outlook.cut]}.",
             "Nobody arrives in this, nothing fails, and all run as long as estimated.",
             "",
             *lines,
@@ -174,18 +174,18 @@ def _text(found: Outlook, policy: str, limit: int | None, known: Accelerators) -
     )
 
 
-def _row(each: Prospect, now: float, known: Accelerators) -> list[str]:
-    if each.start is None:
+def _row(prospect: Prospect, now: float, accelerators: Accelerators) -> list[str]:
+    if prospect.start is None:
         start = "not foreseen"
-    elif each.start <= now:
-        start = "as soon as what runs there ends"  # which says of nothing when
+    elif prospect.start <= now:
+        start = "as soon as what runs there ends"  # no time is known
     else:
-        start = f"in {duration(each.start - now)}, {clock_time(each.start)}"
+        start = f"in {duration(prospect.start - now)}, {clock_time(prospect.start)}"
     return [
-        str(each.position or "-"),
-        f"{each.gang.namespace}/{each.gang.name}",
-        each.gang.queue,
-        str(known.units(each.gang.demand)),
-        each.reason.value if each.reason is not None else "not reached",
+        str(prospect.position or "-"),
+        f"{prospect.gang.namespace}/{prospect.gang.name}",
+        prospect.gang.queue,
+        str(accelerators.units(prospect.gang.demand)),
+        prospect.reason.value if prospect.reason is not None else "not reached",
         start,
     ]

@@ -1,4 +1,4 @@
-"""``bireme policies``: all policies, a line each, and what single ones do."""
+"""``bireme policies``: all policies, a line each, and the description of single ones."""
 
 import argparse
 import sys
@@ -10,7 +10,7 @@ from bireme.onnx.cards import card_text
 from bireme.onnx.checkpoints import read_card
 from bireme.rl.components import served
 from bireme.rl.lookup import FOLDER
-from bireme.tables import aligned
+from bireme.tables import align_columns
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,9 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     if options.name is None:
         rows = [
-            [kind, name, _labelled(kind, name, words)] for kind, name, words in registry.describe()
+            [kind, name, _label(kind, name, summary)] for kind, name, summary in registry.describe()
         ]
-        text = "\n".join(aligned(rows, left=3)) + "\n"
+        text = "\n".join(align_columns(rows, flush_left=3)) + "\n"
     else:
         with naming("NAME"):
             text = _card_text(options.name)
@@ -36,8 +36,8 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _labelled(kind: str, name: str, summary: str) -> str:
-    """Return ``summary``, after a word where the benchmark found a tuned rule to be better."""
+def _label(kind: str, name: str, summary: str) -> str:
+    """Return ``summary``, with a prefix if the benchmark found a tuned rule to be better."""
     folder = FOLDER / name
     if not folder.is_dir():
         return summary
@@ -50,8 +50,8 @@ def _labelled(kind: str, name: str, summary: str) -> str:
 def _card_text(name: str) -> str:
     is_folder = name.startswith(registry.CHECKPOINT)
     folder = Path(name.removeprefix(registry.CHECKPOINT)) if is_folder else FOLDER / name
-    found = [] if is_folder else registry.explain(name)
-    texts = [f"{kind} {name}\n\n{words}\n" for kind, words in found]
+    descriptions = [] if is_folder else registry.explain(name)
+    texts = [f"{kind} {name}\n\n{description}\n" for kind, description in descriptions]
     if is_folder or folder.is_dir():
         texts.append(card_text(*read_card(folder)))
     return "\n".join(texts)

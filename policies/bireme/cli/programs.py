@@ -1,6 +1,6 @@
 """Checks of Bireme's programs: whether they are ready, lead, and are of versions that fit.
 
-An operator or kube-scheduler without the chart is seen by what it holds alone.
+An operator or kube-scheduler without the chart is visible only by its claim or Lease.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ import msgspec
 from bireme.cli import installed
 from bireme.cli.arguments import Json
 from bireme.cli.cluster import Reader
-from bireme.cli.findings import Finding, Findings, State, condition, said
+from bireme.cli.findings import Finding, Findings, State, condition, condition_text
 from bireme.cli.installed import Installation
 from bireme.kube import names, quantities
 from bireme.kube.client import ApiError
@@ -46,31 +46,31 @@ async def programs_run(facts: Installation) -> Findings:
         message = "the cluster has no Deployment of Bireme's chart"
         helps = "install the chart; what runs without it is seen by its Leases alone"
         return [Finding("programs", State.NOTE, message, helps)]
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for component, container in _CONTAINERS:
         deployment = facts.deployment(component)
         if deployment is not None:
-            found += [
+            findings += [
                 _readiness(deployment, facts.pods, container),
                 *_version_of(deployment, container, facts.cluster_minor),
             ]
         elif not facts.observes:
             helps = f"helm upgrade again; see kubectl -n {facts.namespace} get deployments"
-            found.append(Finding(container, State.WRONG, "its Deployment is not there", helps))
-    return found
+            findings.append(Finding(container, State.WRONG, "its Deployment is not there", helps))
+    return findings
 
 
 def _readiness(deployment: Json, pods: Sequence[Json], container: str) -> Finding:
     about = deployment["metadata"]
-    where, wanted = about["namespace"], (deployment.get("spec") or {}).get("replicas", 1)
-    own = [
+    where, replicas = about["namespace"], (deployment.get("spec") or {}).get("replicas", 1)
+    program_pods = [
         pod
         for pod in pods
         if pod["metadata"]["namespace"] == where
         and installed.component_of(pod) == installed.component_of(deployment)
     ]
     ready, troubles = 0, Counter[str]()
-    for pod in own:
+    for pod in program_pods:
         statuses = (pod.get("status") or {}).get("containerStatuses") or ()
         status: Json = next((s for s in statuses if s["name"] == container), {})
         if status.get("ready"):
@@ -81,17 +81,19 @@ def _readiness(deployment: Json, pods: Sequence[Json], container: str) -> Findin
             phase = (pod.get("status") or {}).get("phase", "Pending")
             troubles[cleaned(str(stopped.get("reason") or phase))] += 1
     if ready:
-        # One leads or answers; the others stand by.
-        state = State.FINE if ready >= wanted else State.NOTE
-        why = f", others: {', '.join(troubles)}" if troubles else ""
-        return Finding(container, state, f"{ready} of {wanted} are ready{why}")
+        # One ready pod suffices; the others are standbys.
+        state = State.FINE if ready >= replicas else State.NOTE
+        details = f", others: {', '.join(troubles)}" if troubles else ""
+        return Finding(container, state, f"{ready} of {replicas} are ready{details}")
     helps = f"kubectl -n {where} describe pods -l app.kubernetes.io/part-of=bireme"
-    if not own:
+    if not program_pods:
         failure = condition(deployment, "ReplicaFailure")
-        why = f": {said(failure)}" if failure else f", of {wanted} wanted"
-        if not wanted:
+        details = f": {condition_text(failure)}" if failure else f", of {replicas} wanted"
+        if not replicas:
             helps = f"kubectl -n {where} scale deployment {about['name']} --replicas=1"
-        return Finding(container, State.WRONG, f"Deployment {about['name']} has no pod{why}", helps)
+        return Finding(
+            container, State.WRONG, f"Deployment {about['name']} has no pod{details}", helps
+        )
     return Finding(container, State.WRONG, f"no pod is ready: {', '.join(troubles)}", helps)
 
 
@@ -106,12 +108,12 @@ def _version_of(deployment: Json, name: str, cluster_minor: int) -> Iterator[Fin
     elif name == "kube-scheduler":
         yield _skew(check, tag, cluster_minor)
     else:
-        own, theirs = version("bireme"), ".".join(tag.groups())
-        if own == theirs:
+        own_version, theirs = version("bireme"), ".".join(tag.groups())
+        if own_version == theirs:
             yield Finding(check, State.FINE, f"{theirs}, as of this bireme")
         else:
-            helps = f"helm upgrade to {own}, or install bireme {theirs} here"
-            yield Finding(check, State.WRONG, f"{theirs}, and this bireme is {own}", helps)
+            helps = f"helm upgrade to {own_version}, or install bireme {theirs} here"
+            yield Finding(check, State.WRONG, f"{theirs}, and this bireme is {own_version}", helps)
 
 
 def _skew(check: str, tag: re.Match[str], cluster_minor: int) -> Finding:
@@ -130,7 +132,7 @@ def _skew(check: str, tag: re.Match[str], cluster_minor: int) -> Finding:
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """A Lease or the ClusterClaim, as read once, and where to read it again."""
+    """A Lease or the ClusterClaim as last read, and its path."""
 
     path: str
     title: str
@@ -164,7 +166,7 @@ def _version_in(manifest: Json) -> str:
 
 
 async def operator_leads(reader: Reader, facts: Installation) -> Findings:
-    """Check that one operator holds the cluster and renews that, unless it only observes."""
+    """Check that one operator holds the cluster and renews its claim, unless it only observes."""
     check = "operator leads"
     if facts.observes:
         return [Finding(check, State.FINE, "it only observes, so it needs no ClusterClaim")]
@@ -176,14 +178,18 @@ async def operator_leads(reader: Reader, facts: Installation) -> Findings:
         message = f"you may not list ClusterClaims, of which {CLAIM_NAME} says it"
         return [Finding(check, State.UNKNOWN, message)]
     title = f"ClusterClaim {CLAIM_NAME}"
-    found = [await _led(reader, [_claim(each) for each in listed], title, check, helps)]
-    if found[0].state is State.FINE:
+    findings = [
+        await _leader_finding(
+            reader, [_claim(manifest) for manifest in listed], title, check, helps
+        )
+    ]
+    if findings[0].state is State.FINE:
         leads = _claim(listed[0]).statement.namespace
         waiting = sorted(_namespaces(facts, "operator") - {leads})
         message = f"the operator in {', '.join(waiting)} waits for the release in {leads}"
         stop = "helm uninstall one of the releases; the other goes on within a lease"
-        found += [Finding(check, State.NOTE, message, stop)] if waiting else []
-    return found
+        findings += [Finding(check, State.NOTE, message, stop)] if waiting else []
+    return findings
 
 
 async def scheduler_leads(reader: Reader, facts: Installation) -> Findings:
@@ -195,7 +201,7 @@ async def scheduler_leads(reader: Reader, facts: Installation) -> Findings:
         " -l app.kubernetes.io/component=scheduler"
     )
     check, listed = "kube-scheduler leads", list[Json]()
-    # In namespaces of tenants anybody may write such a Lease.
+    # Only in these namespaces: tenants may write such a Lease in their own.
     for namespace in sorted(_namespaces(facts, "scheduler")):
         path = f"{_LEASES}/namespaces/{namespace}/leases"
         selector = f"metadata.name={_SCHEDULER_LEASE}"
@@ -205,24 +211,28 @@ async def scheduler_leads(reader: Reader, facts: Installation) -> Findings:
             return [Finding(check, State.UNKNOWN, message)]
         listed += some
     title = f"Lease {_SCHEDULER_LEASE}"
-    return [await _led(reader, [_lease(each) for each in listed], title, check, helps)]
+    return [
+        await _leader_finding(
+            reader, [_lease(manifest) for manifest in listed], title, check, helps
+        )
+    ]
 
 
 def _namespaces(facts: Installation, component: str) -> set[str]:
     """Return the namespaces in which the chart has installed a component."""
     of = (d for d in facts.deployments or () if installed.component_of(d) == component)
-    return {str(each["metadata"]["namespace"]) for each in of} or {facts.namespace}
+    return {str(deployment["metadata"]["namespace"]) for deployment in of} or {facts.namespace}
 
 
-async def _led(
+async def _leader_finding(
     reader: Reader, records: Sequence[_Record], title: str, check: str, helps: str
 ) -> Finding:
-    held = [record for record in records if record.statement.holder]
-    if not held:
+    holders = [record for record in records if record.statement.holder]
+    if not holders:
         none = "there is no such object" if not records else "nobody holds it"
         return Finding(check, State.WRONG, f"nobody: of {title}, {none}", helps)
-    renewed = await asyncio.gather(*(_is_renewed(reader, record) for record in held))
-    live = [record for record, is_live in zip(held, renewed, strict=True) if is_live]
+    renewed = await asyncio.gather(*(_is_renewed(reader, record) for record in holders))
+    live = [record for record, is_live in zip(holders, renewed, strict=True) if is_live]
     if not live:
         return Finding(check, State.WRONG, f"nobody: {title} is not renewed any more", helps)
     if len(live) > 1:
@@ -239,15 +249,15 @@ async def _is_renewed(reader: Reader, record: _Record) -> bool:
     now = time.time()  # noqa: TID251  # a person asks now
     if renewed is not None and 0 <= now - renewed < seconds:
         return True
-    # This machine's clock may differ from the cluster's, so only the object itself is believed.
+    # This machine's clock may differ from the cluster's, so wait for the object to change.
     sys.stderr.write(f"bireme: {record.title} looks old; looking at it for {seconds} s\n")
     for _ in range(seconds):
         await asyncio.sleep(1)
         try:
-            again: Json = msgspec.json.decode(await reader.client.get(record.path))
+            latest: Json = msgspec.json.decode(await reader.client.get(record.path))
         except ApiError:
             continue
-        if _version_in(again) != record.version:
-            spec = again.get("spec") or {}
+        if _version_in(latest) != record.version:
+            spec = latest.get("spec") or {}
             return bool(spec.get("holderIdentity") or spec.get("holder"))
     return False

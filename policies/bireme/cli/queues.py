@@ -1,7 +1,7 @@
 """``bireme queue``: all waiting gangs, in the order in which they are to be admitted.
 
-The order is one over all queues, so it is shown over all namespaces if the caller may see them,
-else over the caller's own.
+The order spans all queues. So it is shown over all namespaces if the caller may read them, else
+over the caller's own.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from bireme.cli.cluster import ConsoleError, Reader, ask
 from bireme.cli.gangs import GangLine, in_line
 from bireme.cli.why import Explanation, gangs_if_allowed, starts_in
 from bireme.core.times import duration
-from bireme.tables import aligned
+from bireme.tables import align_columns
 
 _HEADER = ("#", "NAMESPACE", "NAME", "QUEUE", "GPUS", "PRIORITY", "WAITS", "START", "REASON")
 
@@ -32,34 +32,37 @@ def run(options: argparse.Namespace) -> int:
     manifests, remark = ask(options, lambda reader: all_gangs(reader, options))
     now = time.time()  # noqa: TID251  # a person asks now
     line = in_line(manifests)
-    shown = [gang for gang in line if options.queue in (None, gang.queue)]
+    queue_gangs = [gang for gang in line if options.queue in (None, gang.queue)]
     if remark:
         sys.stderr.write(f"bireme: {remark}\n")
-    items = [Explanation(gang, line, None, now).to_json() for gang in shown]
-    data = common.versioned("GangExplanationList", {"items": items})
-    text = table(shown, now, colours.painter(options), wide=options.output == "wide")
+    items = [Explanation(gang, line, None, now).to_json() for gang in queue_gangs]
+    data = common.with_version("GangExplanationList", {"items": items})
+    text = table(queue_gangs, now, colours.painter(options), wide=options.output == "wide")
     common.write(options.output, data, text)
     return 0
 
 
 async def all_gangs(reader: Reader, options: argparse.Namespace) -> tuple[list[Json], str]:
-    """Return all gangs of the namespace asked for, or of all; with a remark if some are hidden."""
+    """Return the gangs of the requested namespace, or of all, and a remark if some are hidden."""
     everywhere = options.all_namespaces
-    found = await gangs_if_allowed(reader, None if everywhere else options.namespace)
-    if found is not None:
-        return found, ""
+    manifests = await gangs_if_allowed(reader, None if everywhere else options.namespace)
+    if manifests is not None:
+        return manifests, ""
     if everywhere:
         raise ConsoleError(
             "argument -A: you may not list trainingjobs and podgroups in all namespaces; leave it"
             " out to see your own, or ask for a role that may"
         )
-    own = await gangs_if_allowed(reader, reader.namespace)
-    if own is None:
+    own_manifests = await gangs_if_allowed(reader, reader.namespace)
+    if own_manifests is None:
         raise ConsoleError(
             f"you may not list trainingjobs and podgroups in namespace {reader.namespace}:"
             " ask for a role that may, or name another namespace (-n)"
         )
-    return own, f"you may see namespace {reader.namespace} only; positions count everybody"
+    return (
+        own_manifests,
+        f"you may see namespace {reader.namespace} only; positions count everybody",
+    )
 
 
 def table(
@@ -70,7 +73,7 @@ def table(
         return "Nobody waits.\n"
     rows = [[*_HEADER, *(["MESSAGE"] if wide else [])]]
     rows += [[*_cells(gang, now), *([gang.message] if wide else [])] for gang in gangs]
-    return "\n".join(aligned(rows, left=len(rows[0]), paint=paint)) + "\n"
+    return "\n".join(align_columns(rows, flush_left=len(rows[0]), paint=paint)) + "\n"
 
 
 def _cells(gang: GangLine, now: float) -> list[str]:

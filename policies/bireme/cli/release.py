@@ -1,12 +1,12 @@
-"""``bireme release``: let go of what opted in, so that it goes on without Bireme.
+"""``bireme release``: take namespaces and waiting pods out of Bireme's control.
 
-1. Namespaces keep their queues no more: the label ``bireme.dev/enforce`` is taken off.
-2. What waits behind Bireme's gate is made anew without it, for the default scheduler, because a
-   pod's scheduler cannot be changed: pods of nobody and Jobs by deletion and creation, pods of
-   StatefulSets, ReplicaSets and Deployments by their template.
+1. The label ``bireme.dev/enforce`` of namespaces is removed: their queues are enforced no more.
+2. Pods behind Bireme's gate are replaced by pods without it, for the default scheduler, because a
+   pod's scheduler cannot be changed. Pods without a controller and Jobs are deleted and created
+   again; pods of StatefulSets, ReplicaSets and Deployments are replaced through their template.
 
-What runs is not touched, nor is anything of which a part runs: it is named, with what to do. No
-operator is needed, and the caller's own rights count.
+Running pods are not touched, nor is a workload of which a pod runs: the output names it, with a
+remedy. No operator is needed, and the caller's own rights count.
 """
 
 import argparse
@@ -22,7 +22,7 @@ import msgspec
 
 from bireme.cli import cluster as common
 from bireme.cli.arguments import Json
-from bireme.cli.cluster import Reader, ask, refused
+from bireme.cli.cluster import Reader, ask, refusal
 from bireme.kube import names
 from bireme.kube.client import ApiError
 
@@ -34,14 +34,14 @@ _EDITED: Final = {
     "ReplicaSet": "/apis/apps/v1/{}replicasets",
     "Deployment": "/apis/apps/v1/{}deployments",
 }
-_ENDED: Final = ("Succeeded", "Failed")
+_ENDED_PHASES: Final = ("Succeeded", "Failed")
 _OF_A_JOB: Final = ("controller-uid", "job-name")
 """Labels that the API server gives the template of a Job, also with the prefix of its group."""
 _LOOK_SECONDS: Final = 0.2
 _GOING_SECONDS: Final = 30.0
-"""Longest time in which a deleted object goes."""
+"""Maximum time in which a deleted object disappears."""
 _LABEL_SECONDS: Final = 5.0
-"""Longest time in which every API server knows of a label."""
+"""Maximum time in which every API server learns of a label."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,21 +54,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     async def question(reader: Reader) -> int:
         spaces = await _namespaces(reader) if options.all_namespaces else [reader.namespace]
-        left = 0
+        unreleased = 0
         for space in spaces:
-            left += await _Release(reader, space, options.dry_run).done()
+            unreleased += await _Release(reader, space, options.dry_run).done()
         if not spaces:
             sys.stdout.write("no namespace has anything to let go of\n")
-        return int(left > 0)
+        return int(unreleased > 0)
 
     return ask(options, question)
 
 
 async def _namespaces(reader: Reader) -> list[str]:
-    """Return the namespaces that keep their queues, or have pods behind Bireme's gate."""
+    """Return the namespaces that enforce their queues, or have pods behind Bireme's gate."""
     pods = await reader.objects("/api/v1/pods", fieldSelector=_OURS)
     waiting = {pod["metadata"]["namespace"] for pod in pods if _waits(pod)}
-    spaces = [each["metadata"] for each in await reader.objects(_NAMESPACES)]
+    spaces = [manifest["metadata"] for manifest in await reader.objects(_NAMESPACES)]
     return sorted(
         about["name"]
         for about in spaces
@@ -91,22 +91,22 @@ def _waits(pod: Json) -> bool:
 
 def _runs(pod: Json) -> bool:
     phase = (pod.get("status") or {}).get("phase")
-    return bool(pod["spec"].get("nodeName")) and phase not in _ENDED
+    return bool(pod["spec"].get("nodeName")) and phase not in _ENDED_PHASES
 
 
 class _NotMadeAnewError(Exception):
-    """An object was deleted, and the API server did not take its successor."""
+    """An object was deleted, and the API server refused its successor."""
 
 
 @dataclass(slots=True)
-class _Whole:
-    """What is let go of as one: a pod of nobody, or the pods of one controller."""
+class _Workload:
+    """A pod without a controller, or the pods of one controller: they are released together."""
 
     kind: str
     name: str
     uid: str
     pods: list[Json] = field(default_factory=list)
-    """All of its pods that Bireme's scheduler is to place, waiting or not."""
+    """All of its pods with Bireme's scheduler, waiting or not."""
 
     @property
     def waiting(self) -> list[Json]:
@@ -115,104 +115,106 @@ class _Whole:
 
 @dataclass(slots=True)
 class _Release:
-    """Lets go of one namespace, or says what that would be."""
+    """Releases one namespace, or reports in a dry run what that would change."""
 
     reader: Reader
     namespace: str
     is_dry: bool
     _was_enforced: bool = False
-    _left: int = 0
+    _unreleased: int = 0
 
     async def done(self) -> int:
-        """Return how many things are left as they are; each was named."""
+        """Release the namespace; return the number of workloads left unchanged, each reported."""
         self._was_enforced = await self._stop_enforcing()
         path = self._path("/api/v1/{}pods")
         pods = await self.reader.objects(path, fieldSelector=_OURS)
-        wholes = [whole for whole in await self._wholes(pods) if whole.waiting]
-        for whole in wholes:
-            await self._let_go(whole)
-        if not wholes and not self._was_enforced:
+        workloads = [workload for workload in await self._workloads(pods) if workload.waiting]
+        for workload in workloads:
+            await self._let_go(workload)
+        if not workloads and not self._was_enforced:
             self._say("nothing to let go of")
-        return self._left
+        return self._unreleased
 
     # --- the namespace ---------------------------------------------------------------------
 
     async def _stop_enforcing(self) -> bool:
-        """Take the label off; return whether it was there. What follows is refused with it."""
+        """Remove the label, with which later requests are refused; return whether it was set."""
         path = f"{_NAMESPACES}/{self.namespace}"
         try:
-            found: Json = msgspec.json.decode(await self.reader.client.get(path))
-            if not _is_enforced(found["metadata"]):
+            manifest: Json = msgspec.json.decode(await self.reader.client.get(path))
+            if not _is_enforced(manifest["metadata"]):
                 return False
             if not self.is_dry:
                 change = {"metadata": {"labels": {names.ENFORCE_LABEL: None}}}
                 await self.reader.client.merge_patch(path, change)
         except ApiError as error:
-            raise refused(error, f"let go of namespace {self.namespace}") from error
+            raise refusal(error, f"let go of namespace {self.namespace}") from error
         self._say("its queues are kept no more" if not self.is_dry else "would keep no queues")
         return True
 
-    # --- what waits ------------------------------------------------------------------------
+    # --- waiting pods ----------------------------------------------------------------------
 
-    async def _wholes(self, pods: Iterable[Json]) -> list[_Whole]:
-        found: dict[str, _Whole] = {}
+    async def _workloads(self, pods: Iterable[Json]) -> list[_Workload]:
+        by_uid: dict[str, _Workload] = {}
         for pod in pods:
             owner = _controller(pod)
             if owner is not None and owner["kind"] == "ReplicaSet":
-                above = await self._read("ReplicaSet", owner["name"])
-                owner = _controller(above or {}) or owner
+                replica_set = await self._read("ReplicaSet", owner["name"])
+                owner = _controller(replica_set or {}) or owner
             about = owner or {"kind": "Pod", **pod["metadata"]}
-            whole = _Whole(about["kind"], about["name"], about["uid"])
-            found.setdefault(whole.uid, whole).pods.append(pod)
-        return list(found.values())
+            workload = _Workload(about["kind"], about["name"], about["uid"])
+            by_uid.setdefault(workload.uid, workload).pods.append(pod)
+        return list(by_uid.values())
 
-    async def _let_go(self, whole: _Whole) -> None:
-        what = f"{whole.kind} {whole.name}, {len(whole.waiting)} waiting"
-        running = sum(map(_runs, whole.pods))
-        current = await self._read(whole.kind, whole.name)
+    async def _let_go(self, workload: _Workload) -> None:
+        what = f"{workload.kind} {workload.name}, {len(workload.waiting)} waiting"
+        running = sum(map(_runs, workload.pods))
+        current = await self._read(workload.kind, workload.name)
         if running:
             self._leave(what, f"{running} of its pods run; delete it, or let them end first")
-        elif current is None or current["metadata"]["uid"] != whole.uid:
-            self._leave(what, f"take schedulerName, gate and label out of the {whole.kind} by hand")
-        elif whole.kind == "Job" and _controller(current):
-            above = _controller(current) or {}
-            where = f"{above['kind']} {above['name']}"
+        elif current is None or current["metadata"]["uid"] != workload.uid:
+            self._leave(
+                what, f"take schedulerName, gate and label out of the {workload.kind} by hand"
+            )
+        elif workload.kind == "Job" and _controller(current):
+            owner = _controller(current) or {}
+            where = f"{owner['kind']} {owner['name']}"
             self._leave(what, f"take schedulerName, gate and label out of the {where} by hand")
         else:
             try:
-                if whole.kind in _MADE_ANEW:
-                    await self._make_anew(whole.kind, current)
+                if workload.kind in _MADE_ANEW:
+                    await self._make_anew(workload.kind, current)
                 else:
-                    await self._edit(whole, current)
+                    await self._edit(workload, current)
             except ApiError as error:
                 self._leave(what, str(error))
                 return
             except _NotMadeAnewError as error:
-                self._left += 1
+                self._unreleased += 1
                 self._say(f"{what}: deleted, and not made anew: {error}; its manifest is on stderr")
                 return
             done = "would be made anew" if self.is_dry else "made anew"
             self._say(f"{what}: {done}, for the {_DEFAULT_SCHEDULER}")
 
     async def _make_anew(self, kind: str, current: Json) -> None:
-        if self.is_dry:  # while the queues are kept, a trial would be refused
+        if self.is_dry:  # while the label is set, a trial would be refused
             return
-        path, made = self._path(_MADE_ANEW[kind]), _made_anew(current)
+        path, successor = self._path(_MADE_ANEW[kind]), _successor(current)
         name, uid = current["metadata"]["name"], current["metadata"]["uid"]
-        # Nothing is deleted that would not come back: a quota may be full, an account be gone.
-        trial = copy.deepcopy(made)
+        # A trial first: the successor may be refused for a full quota or a missing account.
+        trial = copy.deepcopy(successor)
         trial["metadata"]["name"] = f"{name[:50].rstrip('-.')}-release"
         await self._create(path, trial, dryRun="All")
         await self.reader.client.delete(f"{path}/{name}", uid=uid, propagation="Background")
         try:
-            await self._create(path, made)
+            await self._create(path, successor)
         except ApiError as error:
-            # Nobody else has it any more.
-            sys.stderr.write(f"{msgspec.json.encode(made).decode()}\n")
+            # This is the only copy of the manifest.
+            sys.stderr.write(f"{msgspec.json.encode(successor).decode()}\n")
             raise _NotMadeAnewError(str(error)) from error
 
     async def _create(self, path: str, body: Json, **params: str) -> None:
-        """Create an object, once the one of its name is gone and the label's end is known."""
+        """Create an object; retry until its predecessor and the effect of the label are gone."""
         began = time.monotonic()
         while True:
             try:
@@ -226,17 +228,17 @@ class _Release:
             else:
                 return
 
-    async def _edit(self, whole: _Whole, current: Json) -> None:
-        client, path = self.reader.client, f"{self._path(_EDITED[whole.kind])}/{whole.name}"
+    async def _edit(self, workload: _Workload, current: Json) -> None:
+        client, path = self.reader.client, f"{self._path(_EDITED[workload.kind])}/{workload.name}"
         template = current["spec"]["template"]
         labels = dict.fromkeys(_own_labels(template))
         spec = {"schedulerName": _DEFAULT_SCHEDULER, "schedulingGates": _other_gates(template)}
         change: Json = {"template": {"metadata": {"labels": labels}, "spec": spec}}
         params = {"dryRun": "All"} if self.is_dry else {}
         await client.merge_patch(path, {"spec": change}, params=params)
-        if self.is_dry or whole.kind == "Deployment":  # which replaces its ReplicaSet
+        if self.is_dry or workload.kind == "Deployment":  # a Deployment replaces its ReplicaSet
             return
-        for pod in whole.waiting:
+        for pod in workload.waiting:
             about = pod["metadata"]
             where = f"{self._path('/api/v1/{}pods')}/{about['name']}"
             try:
@@ -251,7 +253,7 @@ class _Release:
         return form.format(f"namespaces/{self.namespace}/")
 
     async def _read(self, kind: str, name: str) -> Json | None:
-        """Return the object; None where there is none, or its kind is not known here."""
+        """Return the object; None if it does not exist, or if its kind is unknown here."""
         form = {**_MADE_ANEW, **_EDITED}.get(kind)
         if form is None:
             return None
@@ -260,16 +262,16 @@ class _Release:
         except ApiError as error:
             if error.is_not_found:
                 return None
-            raise refused(error, f"get {kind} {name}") from error
-        found: Json = msgspec.json.decode(body)
-        return found
+            raise refusal(error, f"get {kind} {name}") from error
+        manifest: Json = msgspec.json.decode(body)
+        return manifest
 
     def _say(self, line: str) -> None:
         sys.stdout.write(f"{self.namespace}: {line}\n")
 
-    def _leave(self, what: str, why: str) -> None:
-        self._left += 1
-        self._say(f"{what}: left as it is: {why}")
+    def _leave(self, what: str, reason: str) -> None:
+        self._unreleased += 1
+        self._say(f"{what}: left as it is: {reason}")
 
 
 def _controller(manifest: Json) -> Json | None:
@@ -287,27 +289,29 @@ def _other_gates(manifest: Json) -> list[Any]:
     return [gate for gate in gates if gate["name"] != names.PLAN_GATE]
 
 
-def _made_anew(current: Json) -> Json:
+def _successor(current: Json) -> Json:
     """Return a Pod or Job as a user would write it, without Bireme's scheduler, gate and labels."""
-    made: Json = copy.deepcopy(current)
-    made["metadata"] = {
-        key: made["metadata"][key]
+    successor: Json = copy.deepcopy(current)
+    successor["metadata"] = {
+        key: successor["metadata"][key]
         for key in ("name", "labels", "annotations", "finalizers")
-        if key in made["metadata"]
+        if key in successor["metadata"]
     }
-    made.pop("status", None)
-    pod = made
-    if made["kind"] == "Job":
-        pod = made["spec"]["template"]
-        if not made["spec"].get("manualSelector"):
-            made["spec"].pop("selector", None)
-            own = {*_OF_A_JOB, *(f"batch.kubernetes.io/{name}" for name in _OF_A_JOB)}
-            for each in (made, pod):
-                labels = each["metadata"].get("labels") or {}
-                each["metadata"]["labels"] = {k: v for k, v in labels.items() if k not in own}
+    successor.pop("status", None)
+    pod = successor
+    if successor["kind"] == "Job":
+        pod = successor["spec"]["template"]
+        if not successor["spec"].get("manualSelector"):
+            successor["spec"].pop("selector", None)
+            job_labels = {*_OF_A_JOB, *(f"batch.kubernetes.io/{name}" for name in _OF_A_JOB)}
+            for part in (successor, pod):
+                labels = part["metadata"].get("labels") or {}
+                part["metadata"]["labels"] = {
+                    k: v for k, v in labels.items() if k not in job_labels
+                }
     for name in list(_own_labels(pod)):
         del pod["metadata"]["labels"][name]
     pod["spec"].pop("ephemeralContainers", None)
     pod["spec"]["schedulerName"] = _DEFAULT_SCHEDULER
     pod["spec"]["schedulingGates"] = _other_gates(pod)
-    return made
+    return successor

@@ -1,8 +1,8 @@
-"""``bireme replay``: what other policies would have done where an operator recorded what it did.
+"""``bireme replay``: compare other policies with the record of an operator.
 
-First decision by decision, on the snapshots that were recorded; then from beginning to end, as a
-simulation of what was submitted. The recorded policy always goes first: it must decide as recorded,
-and the others are compared with its own simulation.
+The first part compares decision by decision, on the recorded snapshots. The second part simulates
+the submitted jobs from beginning to end. The recorded policy always comes first: it must decide as
+recorded, and the others are compared with its simulation.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from bireme.core.settings import SchedulingSettings
 from bireme.replay.decisions import DecisionComparison, RecordedPolicies
 from bireme.replay.reader import Record, open_record
 from bireme.replay.report import Replay
-from bireme.replay.waits import ReplayPolicy, simulated
+from bireme.replay.waits import ReplayPolicy, simulate_waits
 from bireme.replay.workload import WorkloadBuilder
 from bireme.simulator.reports.terminal import ProgressLine
 
@@ -51,10 +51,10 @@ def run(options: argparse.Namespace) -> int:
     progress = ProgressLine(sys.stderr, time.monotonic)
     try:
         sources = RecordedPolicies(policies[recorded][0], record.settings, options.checkpoints)
-        found = replay(record, recorded, policies, sources, progress)
+        result = replay(record, recorded, policies, sources, progress)
     finally:
         progress.clear()
-    write_results(options, found.to_json(), found.text() + "\n")
+    write_results(options, result.to_json(), result.text() + "\n")
     return 0
 
 
@@ -80,5 +80,5 @@ def replay(
             lost += cycle.lost
             progress.show(record.place, record.files_read, len(record.files))
     workload = builder.workload()
-    waits = simulated(workload, policies, progress.show)
+    waits = simulate_waits(workload, policies, progress.show)
     return Replay(record, recorded, comparisons, lost, workload, waits, sources)

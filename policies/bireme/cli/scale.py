@@ -1,8 +1,8 @@
 """``bireme scale``: change how many replicas an elastic TrainingJob asks for when it starts.
 
-While a job holds places its size is the operator's to choose, between ``minReplicas`` and
-``maxReplicas``, and the API server keeps what it asks for as it is: only a job that waits or is
-suspended can be scaled.
+While a job holds places, the operator chooses its size between ``minReplicas`` and ``maxReplicas``,
+and the API server refuses a change of the request. So only a job that waits or is suspended can be
+scaled.
 """
 
 import argparse
@@ -13,7 +13,7 @@ import pydantic
 
 from bireme.cli import cluster as common
 from bireme.cli.arguments import Json, whole
-from bireme.cli.cluster import ConsoleError, Reader, ask, refused
+from bireme.cli.cluster import ConsoleError, Reader, ask, refusal
 from bireme.cli.gangs import line_of
 from bireme.cli.named_jobs import PLURAL, live_job
 from bireme.kube import names
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("job", metavar="JOB", help="the name of an elastic TrainingJob")
     parser.add_argument(
         "--replicas",
-        type=partial(whole, least=1),
+        type=partial(whole, minimum=1),
         required=True,
         metavar="N",
         help="of its elastic task, from minReplicas to maxReplicas",
@@ -43,30 +43,32 @@ def run(options: argparse.Namespace) -> int:
 async def _scale(reader: Reader, job: str, replicas: int) -> None:
     manifest = await live_job(reader, job, "scaled")
     about, key = manifest["metadata"], line_of(manifest).key
-    at, fewest, most = _elastic_task(manifest, key)
-    task = manifest["spec"]["tasks"][at]
-    if not fewest <= replicas <= most:
+    index, min_replicas, max_replicas = _elastic_task(manifest, key)
+    task = manifest["spec"]["tasks"][index]
+    if not min_replicas <= replicas <= max_replicas:
         raise ConsoleError(
-            f"argument --replicas: {replicas} is not from {fewest} to {most}, between which task"
-            f" {task['name']} of {key} is elastic; change minReplicas or maxReplicas, or N"
+            f"argument --replicas: {replicas} is not from {min_replicas} to {max_replicas}, between"
+            f" which task {task['name']} of {key} is elastic; change minReplicas or maxReplicas, or"
+            " N"
         )
     phase = line_of(manifest).phase
     if phase in _KEEPS_ITS_SHAPE:
         raise ConsoleError(
             f"argument JOB: {key} is {phase}, and while it holds places Bireme chooses its size,"
-            f" from {fewest} to {most}; to change what it asks for: bireme suspend, scale, resume"
+            f" from {min_replicas} to {max_replicas}; to change what it asks for: bireme"
+            " suspend, scale, resume"
         )
     change = [
-        # A job of the same name that was made anew since is another one.
+        # A job of the same name that was created since is another one.
         {"op": "test", "path": "/metadata/uid", "value": about["uid"]},
-        {"op": "test", "path": f"/spec/tasks/{at}/name", "value": task["name"]},
-        {"op": "replace", "path": f"/spec/tasks/{at}/replicas", "value": replicas},
+        {"op": "test", "path": f"/spec/tasks/{index}/name", "value": task["name"]},
+        {"op": "replace", "path": f"/spec/tasks/{index}/replicas", "value": replicas},
     ]
     try:
         path = names.path(PLURAL, about["namespace"], about["name"])
         await reader.client.json_patch(path, change)
     except ApiError as error:
-        raise refused(error, f"patch {PLURAL}") from error
+        raise refusal(error, f"patch {PLURAL}") from error
     sys.stdout.write(
         f"TrainingJob {key} asks for {replicas} replicas of task {task['name']}, before for"
         f" {task['replicas']}\n"
@@ -74,7 +76,7 @@ async def _scale(reader: Reader, job: str, replicas: int) -> None:
 
 
 def _elastic_task(manifest: Json, key: str) -> tuple[int, int, int]:
-    """Return the number of the elastic task in ``spec.tasks``, and its fewest and most replicas."""
+    """Return the elastic task's index in ``spec.tasks``, and its minimum and maximum replicas."""
     try:
         spec = TrainingJobSpec.model_validate(manifest["spec"])
     except pydantic.ValidationError as error:
@@ -82,10 +84,13 @@ def _elastic_task(manifest: Json, key: str) -> tuple[int, int, int]:
             f"this bireme does not know all that {key} says; use the version of the operator"
         ) from error
     if spec.is_elastic:
-        for at, task in enumerate(spec.tasks):
-            fewest, most = task.min_replicas or task.replicas, task.max_replicas or task.replicas
-            if fewest < most:
-                return at, fewest, most
+        for index, task in enumerate(spec.tasks):
+            min_replicas, max_replicas = (
+                task.min_replicas or task.replicas,
+                task.max_replicas or task.replicas,
+            )
+            if min_replicas < max_replicas:
+                return index, min_replicas, max_replicas
     raise ConsoleError(
         f"argument JOB: {key} is not elastic, so its size is fixed; with rendezvous: torch and"
         " minReplicas below maxReplicas in its task of role worker it would be (docs/elastic.md)"

@@ -26,7 +26,7 @@ class SeriesSpan:
     is_seconds: bool
 
     def steps(self, step_seconds: int, argument: str) -> int:
-        """Return the length in intervals of ``step_seconds``, of which it is a whole number."""
+        """Return the length in intervals of ``step_seconds``, or raise UsageError if not whole."""
         if not self.is_seconds:
             return self.number
         if self.number % step_seconds:
@@ -39,12 +39,12 @@ class SeriesSpan:
 
 def span(text: str) -> SeriesSpan:
     """Return a number of intervals, or a duration."""
-    found = re.fullmatch(r"([1-9][0-9]{0,8})([smhdw]?)", text)
-    if found is None:
+    match = re.fullmatch(r"([1-9][0-9]{0,8})([smhdw]?)", text)
+    if match is None:
         raise argparse.ArgumentTypeError(
             f"{text!r} is no length of time; write intervals, such as 24, or 5m, 1h, 14d, 1w"
         )
-    number, unit = found.groups()
+    number, unit = match.groups()
     return SeriesSpan(int(number) * _SECONDS.get(unit, 1), bool(unit))
 
 
@@ -89,10 +89,10 @@ def add_series_arguments(parser: argparse._ActionsContainer, *, required: bool) 
     add("--until", type=moment, default=inf, metavar="TIME", help="only rows before then")
 
 
-def read_asked(options: argparse.Namespace) -> ReadSeries:
+def read_requested(options: argparse.Namespace) -> ReadSeries:
     """Return the series that ``options`` ask for."""
     with naming("--series"):
-        found = read_series(
+        read = read_series(
             options.series,
             options.column,
             step_seconds=options.step,
@@ -101,10 +101,10 @@ def read_asked(options: argparse.Namespace) -> ReadSeries:
             until=options.until,
         )
     if options.period is None:
-        return found
+        return read
     with naming("--period"):
-        periods = _periods(options.period, found.series.step_seconds)
-        return replace(found, series=replace(found.series, periods=periods))
+        periods = _periods(options.period, read.series.step_seconds)
+        return replace(read, series=replace(read.series, periods=periods))
 
 
 def _periods(text: str, step_seconds: int) -> tuple[int, ...]:
@@ -112,4 +112,4 @@ def _periods(text: str, step_seconds: int) -> tuple[int, ...]:
         spans = [span(part.strip()) for part in text.split(",")]
     except argparse.ArgumentTypeError as error:
         raise UsageError(f"argument --period: {error}") from error
-    return tuple(sorted({each.steps(step_seconds, "--period") for each in spans}))
+    return tuple(sorted({season.steps(step_seconds, "--period") for season in spans}))

@@ -1,9 +1,9 @@
 """``bireme submit``: check manifests, send them and, on request, follow them until they run.
 
-All manifests are checked first, here and by a dry run of the API server; one error keeps all of
-them from being sent. Any kind that the cluster serves may be among them; TrainingJobs and PodGroups
-are checked here too. Errors are what the API server or the operator would refuse. Hints are allowed
-but seldom meant: a template that chooses its node, a job without an estimated duration.
+All manifests are checked first, here and by a dry run of the API server; with one error none is
+sent. Any kind that the cluster serves may be among them; TrainingJobs and PodGroups are checked
+here too. An error is a fault that the API server or the operator would refuse. A hint names
+something allowed but seldom intended, such as a job without an estimated duration.
 
 With ``--dry-run`` nothing is created: it says where and when the jobs would start.
 """
@@ -23,8 +23,8 @@ import pydantic
 from bireme.cli import cluster as common
 from bireme.cli import leader, manifest_files
 from bireme.cli.arguments import Json, UsageError, add_what_if, naming
-from bireme.cli.cluster import ConsoleError, Reader, ask, refused
-from bireme.cli.gangs import ENDED, GangLine, line_of
+from bireme.cli.cluster import ConsoleError, Reader, ask, refusal
+from bireme.cli.gangs import ENDED_PHASES, GangLine, line_of
 from bireme.core.times import duration
 from bireme.kube import names, wire
 from bireme.kube.api.base import ApiModel
@@ -53,26 +53,28 @@ class Findings:
 
 def lint(manifest: Json) -> Findings:
     """Check a manifest on its own."""
-    found = Findings()
+    findings = Findings()
     if fault := _fault_of_kind_or_name(manifest):
-        found.errors.append(fault)
-        return found
+        findings.errors.append(fault)
+        return findings
     if not _is_gang(manifest):
-        return found  # the API server knows its rules
+        return findings  # the API server knows its rules
     try:
         MODELS[manifest["kind"]].model_validate(manifest)
     except pydantic.ValidationError as error:
-        found.errors += [_problem(problem) for problem in error.errors()]
-        return found
+        findings.errors += [_problem(problem) for problem in error.errors()]
+        return findings
     if manifest["kind"] == "TrainingJob":
-        found.hints += _hints(manifest.get("spec") or {})
-    return found
+        findings.hints += _hints(manifest.get("spec") or {})
+    return findings
 
 
 def lint_queue(name: str, queues: list[Json]) -> Iterator[str]:
-    """Yield why a gang would not start in the queue ``name``."""
+    """Yield the reason why a gang cannot start in the queue ``name``."""
     states = {q["metadata"]["name"]: (q.get("spec") or {}).get("state") for q in queues}
-    problem = fault_of_queue(name, {each: state != "Closed" for each, state in states.items()})
+    problem = fault_of_queue(
+        name, {queue_name: state != "Closed" for queue_name, state in states.items()}
+    )
     if problem:
         yield problem
 
@@ -80,8 +82,10 @@ def lint_queue(name: str, queues: list[Json]) -> Iterator[str]:
 def _fault_of_kind_or_name(manifest: Json) -> str:
     version = str(manifest.get("apiVersion") or "")
     if not _VERSION.fullmatch(version):
-        shown = cleaned(ascii(version))[:80]
-        return f"apiVersion: {shown} is no group and version; write {names.API_VERSION} or v1, say"
+        excerpt = cleaned(ascii(version))[:80]
+        return (
+            f"apiVersion: {excerpt} is no group and version; write {names.API_VERSION} or v1, say"
+        )
     about = manifest.get("metadata") or {}
     if not about.get("name") and not about.get("generateName"):
         return f"metadata.name: is missing; give the {cleaned(manifest['kind'])} a name"
@@ -100,9 +104,11 @@ def _is_queue(manifest: Json) -> bool:
 
 def _problem(problem: Any) -> str:
     path = ".".join(str(part) for part in problem["loc"]) or "the manifest"
-    given = "" if problem["type"] == "missing" else f", not {cleaned(ascii(problem['input']))[:80]}"
+    suffix = (
+        "" if problem["type"] == "missing" else f", not {cleaned(ascii(problem['input']))[:80]}"
+    )
     text = problem["msg"].removeprefix("Value error, ")
-    return f"{path}: {text[:1].lower()}{text[1:]}{given}"
+    return f"{path}: {text[:1].lower()}{text[1:]}{suffix}"
 
 
 def _hints(spec: Json) -> Iterator[str]:
@@ -112,26 +118,26 @@ def _hints(spec: Json) -> Iterator[str]:
             " only once runs like it are known"
         )
     for task in spec.get("tasks") or ():
-        at = f"spec.tasks[{task['name']}].template.spec"
+        path = f"spec.tasks[{task['name']}].template.spec"
         pod = task["template"]["spec"]
         for name, instead in _OVERRULED.items():
             if pod.get(name):
-                yield f"{at}.{name}: has no effect: {instead}"
+                yield f"{path}.{name}: has no effect: {instead}"
         if pod.get("schedulerName") not in (None, names.SCHEDULER_NAME):
-            yield f"{at}.schedulerName: has no effect: pods are placed by {names.SCHEDULER_NAME}"
+            yield f"{path}.schedulerName: has no effect: pods are placed by {names.SCHEDULER_NAME}"
         if pod.get("restartPolicy") == "Always":
-            yield f"{at}.restartPolicy: Always never ends; the job would not either"
+            yield f"{path}.restartPolicy: Always never ends; the job would not either"
         for container in pod.get("containers") or ():
             resources = container.get("resources") or {}
             if not (resources.get("requests") or resources.get("limits")):
                 yield (
-                    f"{at}.containers[{container['name']}].resources: asks for nothing, so any"
+                    f"{path}.containers[{container['name']}].resources: asks for nothing, so any"
                     " node looks large enough"
                 )
 
 
 _LOOK_SECONDS: Final = 1.0
-_UNTIL: Final = {"running": frozenset({"Running"}) | ENDED, "succeeded": ENDED}
+_UNTIL: Final = {"running": frozenset({"Running"}) | ENDED_PHASES, "succeeded": ENDED_PHASES}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -170,12 +176,12 @@ def run(options: argparse.Namespace) -> int:
 
     if options.dry_run:
         return _dry_run(options, manifests)
-    for name, given in (
+    for name, is_set in (
         ("--output", options.output != "text"),
         ("--record", options.record),
         ("--try", options.tries),
     ):
-        if given:
+        if is_set:
             raise UsageError(f"argument {name}: has a meaning with --dry-run alone; add that")
 
     async def question(reader: Reader) -> int:
@@ -194,25 +200,25 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _dry_run(options: argparse.Namespace, manifests: Sequence[Json]) -> int:
-    # They load all that decides.
+    # Imported here: they load the whole scheduler.
     from bireme.cli import what_if
     from bireme.replay.what_if import Asked
 
     wrong = 0
     for manifest in manifests:
-        found = lint(manifest)
+        findings = lint(manifest)
         if manifest["kind"] != "TrainingJob" or not _is_gang(manifest):
-            found.hints.append("is not minded: only TrainingJobs are asked about")
-        wrong += _report(manifest, found)
+            findings.hints.append("is not minded: only TrainingJobs are asked about")
+        wrong += _report(manifest, findings)
     if wrong:
         raise ConsoleError(f"nothing was asked: {wrong} error{'s' * (wrong != 1)} above")
-    jobs = [each for each in manifests if each["kind"] == "TrainingJob" and _is_gang(each)]
+    jobs = [job for job in manifests if job["kind"] == "TrainingJob" and _is_gang(job)]
     if not jobs:
         raise ConsoleError(
             "argument MANIFEST: holds no TrainingJob to ask about; name a file with one"
         )
     with naming("--try"):
-        tries = [what_if.change_of([each]) for each in options.tries]
+        tries = [what_if.change_of([change]) for change in options.tries]
     question = Asked(
         manifests=jobs,
         namespace=options.namespace or "",
@@ -224,7 +230,7 @@ def _dry_run(options: argparse.Namespace, manifests: Sequence[Json]) -> int:
 
 
 class Collections:
-    """Where manifests are created: kinds of others than Bireme are asked for, once a group."""
+    """Paths at which manifests are created; other API groups are discovered once for each."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
@@ -247,45 +253,47 @@ class Collections:
 
     async def _resources(self, root: str) -> list[Json]:
         try:
-            found: Json = msgspec.json.decode(await self._reader.client.get(root))
+            resource_list: Json = msgspec.json.decode(await self._reader.client.get(root))
         except ApiError as error:
             if error.is_not_found:
                 return []
-            raise refused(error, f"read {root}") from error
-        return found.get("resources") or []
+            raise refusal(error, f"read {root}") from error
+        return resource_list.get("resources") or []
 
 
 async def check(reader: Reader, manifests: Sequence[Json], collections: Collections) -> None:
     """Print all findings; raise ConsoleError if there are errors among them."""
     queues = await reader.objects_if_allowed(names.path("queues"))
     linted = [(manifest, lint(manifest)) for manifest in manifests]
-    if queues is not None:  # with those that would be made
-        queues += [each for each, found in linted if _is_queue(each) and not found.errors]
+    if queues is not None:  # with the queues among the manifests
+        queues += [
+            manifest for manifest, findings in linted if _is_queue(manifest) and not findings.errors
+        ]
     wrong = 0
-    for manifest, found in linted:
-        # The API server would only repeat what is wrong with a manifest on its own.
-        if not found.errors:
+    for manifest, findings in linted:
+        # The API server would only repeat the faults that are found here.
+        if not findings.errors:
             queue = await _queue_of(reader, manifest) if _is_gang(manifest) else ""
-            found.errors += lint_queue(queue, queues) if queue and queues is not None else ()
-            found.errors += await _refusal(reader, manifest, collections)
-        wrong += _report(manifest, found)
+            findings.errors += lint_queue(queue, queues) if queue and queues is not None else ()
+            findings.errors += await _refusal(reader, manifest, collections)
+        wrong += _report(manifest, findings)
     if wrong:
         raise ConsoleError(f"nothing was sent: {wrong} error{'s' * (wrong != 1)} above")
 
 
-def _report(manifest: Json, found: Findings) -> int:
-    """Print what was found about a manifest, and return the number of errors."""
+def _report(manifest: Json, findings: Findings) -> int:
+    """Print the findings about a manifest, and return the number of errors."""
     about = manifest.get("metadata") or {}
     name = about.get("name") or about.get("generateName") or "?"
-    for severity, problems in (("error", found.errors), ("hint", found.hints)):
+    for severity, problems in (("error", findings.errors), ("hint", findings.hints)):
         for problem in problems:
             what = cleaned(f"{manifest['kind']} {name}")
             sys.stderr.write(f"{severity}: {what}: {problem}\n")
-    return len(found.errors)
+    return len(findings.errors)
 
 
 async def _queue_of(reader: Reader, manifest: Json) -> str:
-    """Return the queue of the gang; empty where its namespace says it and may not be read."""
+    """Return the queue of the gang; empty if only its namespace names it and may not be read."""
     if named := (manifest.get("spec") or {}).get("queue"):
         return str(named)
     namespace = (manifest.get("metadata") or {}).get("namespace") or reader.namespace
@@ -298,12 +306,12 @@ async def _queue_of(reader: Reader, manifest: Json) -> str:
 
 
 async def _refusal(reader: Reader, manifest: Json, collections: Collections) -> list[str]:
-    """Return the API server's objections to it, by a dry run."""
+    """Return the API server's objections to a manifest, by a dry run."""
     path = await collections.path(manifest)
     if path is None:
-        known = cleaned(f"{manifest['apiVersion']} {manifest['kind']}")
+        kind = cleaned(f"{manifest['apiVersion']} {manifest['kind']}")
         remedy = "correct kind and apiVersion, or install what serves them"
-        return [f"kind: the cluster knows no {known}; {remedy}"]
+        return [f"kind: the cluster knows no {kind}; {remedy}"]
     try:
         await reader.client.request(
             "POST",
@@ -314,7 +322,7 @@ async def _refusal(reader: Reader, manifest: Json, collections: Collections) -> 
     except ApiError as error:
         if error.is_invalid or error.is_forbidden or error.is_already_exists:
             return [error.message]
-        raise refused(error, f"create {path.rpartition('/')[2]}") from error
+        raise refusal(error, f"create {path.rpartition('/')[2]}") from error
     return []
 
 
@@ -326,38 +334,38 @@ async def send(reader: Reader, manifest: Json, collections: Collections) -> Gang
     try:
         answer = await reader.client.create(path, manifest)
     except ApiError as error:
-        raise refused(error, f"create {path.rpartition('/')[2]}") from error
+        raise refusal(error, f"create {path.rpartition('/')[2]}") from error
     if not _is_gang(manifest):
         about = msgspec.json.decode(answer)["metadata"]
         key = "/".join(filter(None, (about.get("namespace"), about["name"])))
         sys.stdout.write(cleaned(f"{manifest['kind']} {key}") + " created\n")
         return None
-    made = line_of({"kind": manifest["kind"], **msgspec.json.decode(answer)})
-    sys.stdout.write(f"{made.kind} {made.key} created; see: bireme why {made.name}\n")
-    return made
+    gang = line_of({"kind": manifest["kind"], **msgspec.json.decode(answer)})
+    sys.stdout.write(f"{gang.kind} {gang.key} created; see: bireme why {gang.name}\n")
+    return gang
 
 
 async def follow(reader: Reader, sent: Sequence[GangLine], seconds: float, goal: str) -> int:
     """Print every change until all have reached the ``goal``; return 1 if one fails, else 0."""
     until = time.monotonic() + seconds
-    shown: dict[str, tuple[str, str]] = {}
-    left = list(sent)
-    while left:
-        for gang in tuple(left):
+    last_states: dict[str, tuple[str, str]] = {}
+    remaining = list(sent)
+    while remaining:
+        for gang in tuple(remaining):
             now = line_of(await reader.get(names.PLURALS[gang.kind], gang.name, gang.namespace))
-            if shown.get(gang.key) != (now.phase, now.reason):
-                shown[gang.key] = (now.phase, now.reason)
+            if last_states.get(gang.key) != (now.phase, now.reason):
+                last_states[gang.key] = (now.phase, now.reason)
                 sys.stdout.write(f"{now.key}: {now.phase}, {now.reason or 'new'}: {now.message}\n")
                 sys.stdout.flush()
             if now.phase in _UNTIL[goal]:
-                left.remove(gang)
-        # After a look, so that one is made however short the wait is.
-        if left and time.monotonic() > until:
-            waiting = ", ".join(gang.key for gang in left)
+                remaining.remove(gang)
+        # Checked after the read, so that even the shortest wait reads once.
+        if remaining and time.monotonic() > until:
+            waiting = ", ".join(gang.key for gang in remaining)
             raise ConsoleError(
                 f"after {duration(seconds)} still not {goal}: {waiting}; ask bireme why, or "
                 "wait on with a longer --wait"
             )
-        if left:
+        if remaining:
             await asyncio.sleep(_LOOK_SECONDS)
-    return int(any(phase == "Failed" for phase, _ in shown.values()))
+    return int(any(phase == "Failed" for phase, _ in last_states.values()))

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from bireme.cli import cluster as common
-from bireme.cli.cluster import Reader, ask, refused
+from bireme.cli.cluster import Reader, ask, refusal
 from bireme.cli.named_jobs import PLURAL, live_job
 from bireme.kube import names
 from bireme.kube.client import ApiError
@@ -26,10 +26,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _change(reader: Reader, jobs: Sequence[str], *, suspends: bool) -> None:
-    """Suspend or resume all of them, or none where one is not there or has ended."""
+    """Suspend or resume all jobs, or none if one is missing or has ended."""
     done = "suspended" if suspends else "resumed"
-    found = [await live_job(reader, name, done) for name in jobs]
-    for manifest in found:
+    manifests = [await live_job(reader, name, done) for name in jobs]
+    for manifest in manifests:
         about = manifest["metadata"]
         key = f"{about['namespace']}/{about['name']}"
         policy = (manifest.get("spec") or {}).get("runPolicy") or {}
@@ -39,12 +39,12 @@ async def _change(reader: Reader, jobs: Sequence[str], *, suspends: bool) -> Non
             continue
         path = names.path(PLURAL, about["namespace"], about["name"])
         change = {
-            # A job of the same name that was made anew since is another one.
+            # A job of the same name that was created since is another one.
             "metadata": {"uid": about["uid"]},
             "spec": {"runPolicy": {"suspend": suspends}},
         }
         try:
             await reader.client.merge_patch(path, change)
         except ApiError as error:
-            raise refused(error, f"patch {PLURAL}") from error
+            raise refusal(error, f"patch {PLURAL}") from error
         sys.stdout.write(f"TrainingJob {key} {done}; see: bireme why {about['name']}\n")

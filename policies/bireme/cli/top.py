@@ -1,7 +1,7 @@
-"""``bireme top``: what the cluster does now, again and again until Ctrl-C.
+"""``bireme top``: the present state of the cluster, again and again until Ctrl-C.
 
-One screen: how much is in use, every queue, what runs, what is next. If the output is no terminal,
-it is written once.
+One screen: the GPUs in use, the queues, the running and the next gangs. If the output is no
+terminal, it is written once.
 """
 
 import argparse
@@ -21,11 +21,11 @@ from bireme.cli.gpus import gpus_in
 from bireme.cli.queues import all_gangs, table
 from bireme.core.times import duration
 from bireme.kube import names, quantities
-from bireme.tables import aligned
+from bireme.tables import align_columns
 
 _HOLDS_PLACES: Final = frozenset({"Starting", "Running"})
 _BEGIN: Final = "\x1b[?1049h\x1b[?25l"
-"""Goes to the alternate screen, which leaves what was on the terminal, and hides the cursor."""
+"""Switches to the alternate screen, which keeps the terminal's content, and hides the cursor."""
 _END: Final = "\x1b[?25h\x1b[?1049l"
 _HOME, _REST_OF_LINE, _REST_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
 
@@ -52,11 +52,11 @@ def run(options: argparse.Namespace) -> int:
         return 0
 
     async def live(reader: Reader) -> int:
-        text = await screen(reader, options)  # an error stays on the screen that is there
+        text = await screen(reader, options)  # an error is written to the normal screen
         sys.stdout.write(_BEGIN)
         try:
             while True:
-                sys.stdout.write(_drawn(text, *shutil.get_terminal_size()))
+                sys.stdout.write(_frame(text, *shutil.get_terminal_size()))
                 sys.stdout.flush()
                 await asyncio.sleep(options.interval)
                 text = await screen(reader, options)
@@ -67,11 +67,11 @@ def run(options: argparse.Namespace) -> int:
     return ask(options, live if is_live else once)
 
 
-def _drawn(text: str, columns: int, lines: int) -> str:
-    """Return what draws ``text`` over what is shown, so that no line is empty in between."""
-    # A line less than there are: the last line break would scroll the first one away.
-    shown = [colours.cut(line, columns) for line in text.splitlines()[: lines - 1]]
-    return _HOME + "".join(f"{line}{_REST_OF_LINE}\n" for line in shown) + _REST_OF_SCREEN
+def _frame(text: str, columns: int, lines: int) -> str:
+    """Return the codes that draw ``text`` over the last frame, without blank lines in between."""
+    # One line less than the terminal has: a last line break would scroll.
+    visible = [colours.cut(line, columns) for line in text.splitlines()[: lines - 1]]
+    return _HOME + "".join(f"{line}{_REST_OF_LINE}\n" for line in visible) + _REST_OF_SCREEN
 
 
 async def screen(reader: Reader, options: argparse.Namespace) -> str:
@@ -90,9 +90,11 @@ async def screen(reader: Reader, options: argparse.Namespace) -> str:
     if queues:
         queues.sort(key=lambda queue: str(queue["metadata"]["name"]))
         header = ["QUEUE", "ADMITTED", "PENDING", "GPUS", "LIMIT", "STATE"]
-        parts.append("\n".join(aligned([header, *map(_queue, queues)])) + "\n")
+        parts.append("\n".join(align_columns([header, *map(_queue, queues)])) + "\n")
     if running:
-        parts.append("\n".join(aligned(list(_running(running, now)), left=3, paint=paint)) + "\n")
+        parts.append(
+            "\n".join(align_columns(list(_running(running, now)), flush_left=3, paint=paint)) + "\n"
+        )
     parts.append(table(line, now, paint))
     return "\n".join(parts)
 
@@ -100,14 +102,14 @@ async def screen(reader: Reader, options: argparse.Namespace) -> str:
 def _summary(
     running: Sequence[GangLine], line: Sequence[GangLine], nodes: list[Json] | None, now: float
 ) -> str:
-    held = sum(gang.gpus or 0 for gang in running)
-    asked = sum(gang.gpus or 0 for gang in line)
-    text = f"{quantities.format_timestamp(now)}  {held} GPUs in use"
+    used_gpus = sum(gang.gpus or 0 for gang in running)
+    requested_gpus = sum(gang.gpus or 0 for gang in line)
+    text = f"{quantities.format_timestamp(now)}  {used_gpus} GPUs in use"
     if nodes is not None:
         ready = [node for node in nodes if _is_ready(node)]
-        there = sum(gpus_in((node.get("status") or {})["allocatable"]) or 0 for node in ready)
-        text += f" of {there} on {len(ready)} of {len(nodes)} nodes"
-    return f"{text}; {len(running)} jobs run, {len(line)} wait for {asked} GPUs\n"
+        total_gpus = sum(gpus_in((node.get("status") or {})["allocatable"]) or 0 for node in ready)
+        text += f" of {total_gpus} on {len(ready)} of {len(nodes)} nodes"
+    return f"{text}; {len(running)} jobs run, {len(line)} wait for {requested_gpus} GPUs\n"
 
 
 def _is_ready(node: Json) -> bool:

@@ -1,7 +1,7 @@
 """``bireme train``: train a learned policy, or the network of a forecast.
 
-Several processes that ``torchrun -m bireme.training NAME`` started train one. Nothing that needs
-torch is imported before training begins.
+Several processes of ``torchrun -m bireme.training NAME`` train one policy together. Nothing that
+needs torch is imported before training begins.
 """
 
 import argparse
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from bireme.cli.arguments import UsageError, naming, number, whole
 from bireme.cli.experiment import find_own
-from bireme.cli.series import add_series_arguments, read_asked, span
+from bireme.cli.series import add_series_arguments, read_requested, span
 from bireme.simulator.reports.terminal import duration
 from bireme.training import recipes
 
@@ -54,9 +54,10 @@ def run(options: argparse.Namespace) -> int:
     if options.data is not None and not options.data.is_dir():
         raise UsageError(f"argument --data: there is no folder {str(options.data)!r}; make it")
     recipe = _recipe(options)
-    if options.device not in (known := getattr(recipe, "devices", ("cpu",))):
+    if options.device not in (devices := getattr(recipe, "devices", ("cpu",))):
         raise UsageError(
-            f"argument --device: {options.name} learns on {' or '.join(known)} alone; leave it out"
+            f"argument --device: {options.name} learns on {' or '.join(devices)} alone; "
+            "leave it out"
         )
     try:
         from bireme.training.distributed import start_from_environment
@@ -66,11 +67,11 @@ def run(options: argparse.Namespace) -> int:
     with naming("--device"):
         device_called(options.device)
     with start_from_environment():
-        made = _run(options)
-        folder = recipe.train(made)
-        made.finish()
-        if made.is_first:
-            sys.stdout.write("\n".join(_reached(made, recipe, folder)) + "\n")
+        training_run = _run(options)
+        folder = recipe.train(training_run)
+        training_run.finish()
+        if training_run.is_first:
+            sys.stdout.write("\n".join(_summary(training_run, recipe, folder)) + "\n")
     return 0
 
 
@@ -79,7 +80,7 @@ def _recipe(options: argparse.Namespace) -> recipes.Trainable:
     if options.name in recipes.FORECASTERS:
         if options.series and options.data:
             raise UsageError("argument --data: with --series that alone is learned; leave one out")
-        series = read_asked(options).series if options.series else None
+        series = read_requested(options).series if options.series else None
         horizon = options.horizon.steps(series.step_seconds if series else 3600, "--horizon")
         with naming("NAME"):
             return recipes.load_forecaster(options.name, series, horizon)
@@ -111,8 +112,8 @@ def _run(options: argparse.Namespace) -> "TrainingRun":
         )
 
 
-def _reached(run: "TrainingRun", recipe: recipes.Trainable, folder: Path) -> list[str]:
-    """Return what was reached, and what to type next."""
+def _summary(run: "TrainingRun", recipe: recipes.Trainable, folder: Path) -> list[str]:
+    """Return the summary of a run, and the command to type next."""
     from bireme.training.runs import format_numbers
 
     numbers = format_numbers(run.curves.last_numbers)
@@ -130,12 +131,12 @@ def _next(name: str, recipe: recipes.Trainable, folder: str) -> str:
     if name in recipes.FORECASTERS:
         return f"bireme forecast --gru {folder} --series FILE"
     setting = next(iter(cast(recipes.Recipe, recipe).settings), "NAME")
-    own = "" if name in recipes.RECIPES else f" --recipe {name}"
-    return f"bireme evaluate {folder}{own} --setting {setting} --seeds 20"
+    recipe_option = "" if name in recipes.RECIPES else f" --recipe {name}"
+    return f"bireme evaluate {folder}{recipe_option} --setting {setting} --seeds 20"
 
 
 def _seed(text: str) -> int:
-    return whole(text, least=0)
+    return whole(text, minimum=0)
 
 
 def _minutes(text: str) -> float:

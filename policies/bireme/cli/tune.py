@@ -1,7 +1,8 @@
 """``bireme tune``: rules, constants and the learned index, fitted to a cluster's own record.
 
-What it tries is in :mod:`bireme.tuning.search`. Finished runs lie in the folder of ``--out``, so
-that the same command goes on where it was cut off; once there is a verdict, it only prints that.
+The module :mod:`bireme.tuning.search` describes the candidates. The folder of ``--out`` keeps
+finished runs, so that the same command continues after an interruption. Once there is a verdict,
+the command only prints it.
 """
 
 import argparse
@@ -35,16 +36,16 @@ from bireme.rl.index_weights import shipped_weights
 from bireme.simulator.metrics import SimulationMetrics
 from bireme.simulator.physics.model import Physics
 from bireme.simulator.reports.terminal import ProgressLine, plural
-from bireme.tables import aligned
+from bireme.tables import align_columns
 from bireme.tuning.judgement import MIN_DAYS, Judgement, interval_text, judgement_on
 from bireme.tuning.past import Past, read_past
 from bireme.tuning.result_files import write_files
-from bireme.tuning.search import Found, is_fitted, judge, runs_expected, search
+from bireme.tuning.search import SearchResult, is_fitted, judge, runs_expected, search
 
 PLAN: Final = "plan.json"
 VERDICT: Final = "verdict.json"
 REPORT: Final = "verdict.txt"
-_SHOWN: Final = 12
+_MAX_ROWS: Final = 12
 _SECONDS_BETWEEN_LINES: Final = 30.0
 
 
@@ -68,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--generations",
-        type=lambda text: whole(text, least=0),
+        type=lambda text: whole(text, minimum=0),
         default=8,
         metavar="N",
         help="of the search for the learned index's weights; 0 leaves it as it is shipped; "
@@ -103,7 +104,7 @@ def _seconds(text: str) -> float:
 
 
 class _Plan(msgspec.Struct, frozen=True):
-    """What a folder was begun with; times in POSIX seconds."""
+    """The arguments with which a folder was begun; times in POSIX seconds."""
 
     bireme: str
     generations: int
@@ -122,13 +123,13 @@ def run(options: argparse.Namespace) -> int:
     with naming("--out"):
         options.out.mkdir(parents=True, exist_ok=True)
     plan = _plan(options, span or (0.0, 0.0))
-    told = options.out / VERDICT
-    if told.is_file():
-        # The test is for one look: a second one would be a choice by it.
-        numbers = msgspec.json.decode(told.read_bytes())
+    verdict_file = options.out / VERDICT
+    if verdict_file.is_file():
+        # The test serves one judgement: a second one would choose by it.
+        numbers = msgspec.json.decode(verdict_file.read_bytes())
         write_results(options, numbers, (options.out / REPORT).read_text(encoding="utf-8"))
         return 0
-    shipped_weights()  # not after an hour: without the extra that reads it, it cannot be fitted
+    shipped_weights()  # fails now, not after an hour, without the extra that reads them
     progress = _Progress(sys.stderr.isatty())
     try:
         find_own([record.settings.orderer, record.settings.placer, record.settings.sizer])
@@ -143,20 +144,20 @@ def run(options: argparse.Namespace) -> int:
                 ),
                 on_progress=progress.read,
             )
-        # Not before: of a record that says nothing yet, the folder would be refused for ever.
+        # Written only now: a record that says nothing yet must not spoil the folder for ever.
         _keep(options, plan)
-        numbers, text = _tuned(options, past, progress)
+        numbers, text = _tune(options, past, progress)
     finally:
         progress.clear()
     (options.out / REPORT).write_text(text, encoding="utf-8")
-    told.write_bytes(msgspec.json.format(msgspec.json.encode(numbers), indent=1) + b"\n")
+    verdict_file.write_bytes(msgspec.json.format(msgspec.json.encode(numbers), indent=1) + b"\n")
     write_results(options, numbers, text)
     return 0
 
 
 def _plan(options: argparse.Namespace, span: tuple[float, float]) -> _Plan:
-    """Return the plan of ``--out``: a record that grows meanwhile is used as far as at first."""
-    asked = _Plan(
+    """Return the plan of ``--out``; a record that has grown since is used up to its old end."""
+    plan = _Plan(
         version("bireme"),
         options.generations,
         options.restart_seconds,
@@ -166,21 +167,21 @@ def _plan(options: argparse.Namespace, span: tuple[float, float]) -> _Plan:
     )
     path = options.out / PLAN
     if not path.is_file():
-        return asked
+        return plan
     try:
-        known = msgspec.json.decode(path.read_bytes(), type=_Plan)
+        stored = msgspec.json.decode(path.read_bytes(), type=_Plan)
     except msgspec.DecodeError as error:
         raise UsageError(
             f"argument --out: {path} is no plan: {error}; name another folder"
         ) from error
     for name in _Plan.__struct_fields__:
-        before, now = getattr(known, name), getattr(asked, name)
-        if before != now and not (name == "ended" and now > before):
+        old_value, new_value = getattr(stored, name), getattr(plan, name)
+        if old_value != new_value and not (name == "ended" and new_value > old_value):
             raise UsageError(
-                f"argument --out: {str(options.out)!r} was begun with {name} {before}, and now it "
-                f"is {now}; name another folder"
+                f"argument --out: {str(options.out)!r} was begun with {name} {old_value}, and now "
+                f"it is {new_value}; name another folder"
             )
-    return known
+    return stored
 
 
 def _keep(options: argparse.Namespace, plan: _Plan) -> None:
@@ -188,45 +189,45 @@ def _keep(options: argparse.Namespace, plan: _Plan) -> None:
         (options.out / PLAN).write_bytes(msgspec.json.encode(plan) + b"\n")
 
 
-def _tuned(
+def _tune(
     options: argparse.Namespace, past: Past, progress: "_Progress"
 ) -> tuple[dict[str, Any], str]:
-    """Search, judge, and write what won; return the numbers and the report."""
+    """Search, judge, and write the files of a winner; return the numbers and the report."""
     progress.expected = runs_expected(past, options.generations)
     with naming("--out"):
         runs = Runs(options.out, options.jobs, progress.ran)
     players = progress.counting(runs.play_all)
-    found = search(past, players, options.out / "index", options.generations)
-    judgement = judgement_on(past, found, judge(past, found.best, players), options.least_days)
+    result = search(past, players, options.out / "index", options.generations)
+    judgement = judgement_on(past, result, judge(past, result.best, players), options.least_days)
     files: list[Path] = []
     if judgement.wins:
         with naming("--out"):
             files = write_files(
-                *(options.out, judgement, past, found, options.command, progress.minutes)
+                *(options.out, judgement, past, result, options.command, progress.minutes)
             )
     numbers = {
         "record": {
-            "began": past.began,
-            "ended": past.ended,
+            "began": past.begin,
+            "ended": past.end,
             "windows": past.windows,
             "gangs": past.gangs,
             "left_out": past.left_out,
             "judged_from": past.judged_from,
-            "judged_days": past.judged_days,
+            "judged_days": past.test_days,
         },
-        "validation": {each.name: loss for each, loss in found.losses},
+        "validation": {candidate.name: loss for candidate, loss in result.losses},
         "verdict": judgement.to_json(),
         "files": [str(file) for file in files],
     }
-    return numbers, _report(past, found, judgement, files)
+    return numbers, _report(past, result, judgement, files)
 
 
-def _report(past: Past, found: Found, judgement: Judgement, files: Sequence[Path]) -> str:
+def _report(past: Past, result: SearchResult, judgement: Judgement, files: Sequence[Path]) -> str:
     counts = [len(worlds) for worlds in past.worlds.values()]
-    own = past.baseline.name
-    stretch, since = duration(past.ended - past.began), clock_time(past.judged_from)
+    baseline = past.baseline.name
+    stretch, since = duration(past.end - past.begin), clock_time(past.judged_from)
     lines = [
-        f"{stretch} of record in {past.windows} windows: {past.gangs} gangs, by {own}",
+        f"{stretch} of record in {past.windows} windows: {past.gangs} gangs, by {baseline}",
         f"Tuned on {counts[0]} of them, chosen on {counts[1]}, judged on {counts[2]}, from {since}",
     ]
     if past.left_out:
@@ -238,21 +239,23 @@ def _report(past: Past, found: Found, judgement: Judgement, files: Sequence[Path
             f"The index is not fitted: {past.decided_by.name} has a checkpoint that places or "
             "sizes, and a SchedulingPolicy names one"
         )
-    base = found.loss_of(past.baseline)
-    rows = [(_short(each, found), f"{exp(loss - base):.3f}") for each, loss in found.losses]
-    lines += ["", *aligned([("policy", "on the validation windows"), *rows[:_SHOWN]]), ""]
+    base = result.loss_of(past.baseline)
+    rows = [
+        (_short(candidate, result), f"{exp(loss - base):.3f}") for candidate, loss in result.losses
+    ]
+    lines += ["", *align_columns([("policy", "on the validation windows"), *rows[:_MAX_ROWS]]), ""]
     verdict = judgement.verdict
     if verdict.p99_wait is not None:
         wait = interval_text(verdict.p99_wait)
     elif verdict.p99_wait_seconds > 0:
-        wait = f"{verdict.p99_wait_seconds:.3g} s, by {own} 0 s"
+        wait = f"{verdict.p99_wait_seconds:.3g} s, by {baseline} 0 s"
     else:
         wait = "none: nobody waited"
     lines += [
-        f"Judged once: {_short(judgement.best, found)} beside {own}",
+        f"Judged once: {_short(judgement.best, result)} beside {baseline}",
         f"  mean completion time {interval_text(verdict.jct)}",
         f"  p99 wait             {wait}",
-        f"  stops a window       {verdict.stops:.3g}, by {own} {verdict.baseline_stops:.3g}",
+        f"  stops a window       {verdict.stops:.3g}, by {baseline} {verdict.baseline_stops:.3g}",
         "",
     ]
     if judgement.wins:
@@ -262,12 +265,12 @@ def _report(past: Past, found: Found, judgement: Judgement, files: Sequence[Path
     return "\n".join(lines) + "\n"
 
 
-def _short(candidate: Candidate, found: Found) -> str:
-    return "learned-index, fitted" if candidate == found.index else candidate.name
+def _short(candidate: Candidate, result: SearchResult) -> str:
+    return "learned-index, fitted" if candidate == result.index else candidate.name
 
 
 class _Progress:
-    """Runs done of all, and the time left: a line on a terminal, else one every half minute."""
+    """Shows runs done and the time left: a line on a terminal, else one every half minute."""
 
     def __init__(self, is_terminal: bool) -> None:
         self.expected = 1
@@ -283,24 +286,25 @@ class _Progress:
     def counting(
         self, play_all: Callable[[Sequence[tuple[Candidate, World]]], list[SimulationMetrics]]
     ) -> Callable[[Sequence[tuple[Candidate, World]]], list[SimulationMetrics]]:
-        """Return ``play_all``, whose runs count."""
+        """Return ``play_all`` with its runs counted."""
         self._began = time.monotonic()
 
-        def counted(pairs: Sequence[tuple[Candidate, World]]) -> list[SimulationMetrics]:
-            found = play_all(pairs)
+        def play_and_count(pairs: Sequence[tuple[Candidate, World]]) -> list[SimulationMetrics]:
+            metrics = play_all(pairs)
             self._done += len(pairs)
-            return found
+            return metrics
 
-        return counted
+        return play_and_count
 
     def ran(self, done: int, *_: float) -> None:
-        """Note that one more run was played, ``done`` of its batch."""
+        """Count a finished run, the ``done``-th of its batch."""
         self._played += 1
         whole = min(self._done + done, self.expected)
         pace = (time.monotonic() - self._began) / self._played
-        left = pace * (self.expected - whole)
+        remaining = pace * (self.expected - whole)
         self._show(
-            f"{whole} of about {self.expected} runs, {duration(left)} left", whole / self.expected
+            f"{whole} of about {self.expected} runs, {duration(remaining)} left",
+            whole / self.expected,
         )
 
     @property

@@ -1,8 +1,8 @@
-"""``bireme usage``: what devices were held for, by queue, namespace or node pool, in device-hours.
+"""``bireme usage``: device-hours by their use, and by queue, namespace or node pool.
 
-Counters of the operator, which a Prometheus keeps, or its records say how many devices gangs had,
-how long, and how much of that came to nothing. Neither need reach back as far as is asked: the
-answer says from when on it is known, and how much of the time since.
+The source is the operator's counters in a Prometheus, or its records: the devices that gangs held,
+for how long, and the part that was lost. Neither need reach back as far as requested: the answer
+states the beginning of its data, and how much of the time they cover.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from bireme.core.usage import Use
 from bireme.prometheus import latest
 from bireme.replay.reader import open_record
 from bireme.replay.usage import usage_of
-from bireme.tables import aligned
+from bireme.tables import align_columns
 
 _PROMETHEUS: Final = "BIREME_PROMETHEUS_URL"
 _LOST: Final = "lost"
@@ -36,25 +36,25 @@ _COLUMNS: Final = (
     *(use.value for use in (Use.STARTING, Use.STOPPING, Use.RESERVED)),
 )
 _QUERY_SECONDS: Final = 120.0
-# Of the time asked for: from when on something is known is found on so many points.
+# Number of points of the requested time at which a query looks for the first sample.
 _POINTS: Final = 1000
 _FINEST_SECONDS: Final = 60
 
 
 class NothingKnownError(BiremeError):
-    """Nothing is known of the time asked for; the text says where that was looked for."""
+    """The source has no data of the requested time; the text names the source."""
 
 
 @dataclass(slots=True)
 class UsageReport:
-    """Device-seconds of a time, as far as it is known.
+    """Device-seconds of a time, as far as the data reach.
 
     Attributes:
-        begin, end: The time asked for, POSIX seconds.
-        known_from: When the first of what is known begins, POSIX seconds.
-        known_seconds: How much of the time is known.
-        columns: What is known of every row: uses, and ``lost``, a part of running.
-        rows: By value of the label asked for and resource; by column.
+        begin, end: The requested time, POSIX seconds.
+        known_from: Beginning of the data, POSIX seconds.
+        known_seconds: Length of the time that has data.
+        columns: Columns of every row: uses, and ``lost``, a part of running.
+        rows: Values by group and resource, then by column.
     """
 
     begin: float
@@ -114,10 +114,10 @@ def run(options: argparse.Namespace) -> int:
         case "json":
             sys.stdout.write(json.dumps(_json(report, options.by), indent=2) + "\n")
         case "csv":
-            sys.stderr.write(f"{_known(report)}\n")
+            sys.stderr.write(f"{_coverage_text(report)}\n")
             sys.stdout.write(_csv(report, options.by))
         case _:
-            sys.stdout.write(f"{_known(report)}\n\n{_table(report, options.by)}")
+            sys.stdout.write(f"{_coverage_text(report)}\n\n{_table(report, options.by)}")
     return 0
 
 
@@ -141,14 +141,14 @@ async def _from_prometheus(options: argparse.Namespace, end: float) -> UsageRepo
     covered = f"bireme_usage_seconds_total{{{labels}}}"
     step = max(_FINEST_SECONDS, span // _POINTS)
     first = await ask(f"min(min_over_time(timestamp({covered} > 0)[{span}s:{step}s]))")
-    known = await ask(f"sum(increase({covered}[{span}s]))")
-    if not (first and known):
+    increase = await ask(f"sum(increase({covered}[{span}s]))")
+    if not (first and increase):
         raise NothingKnownError(
             f"{options.prometheus} has no bireme_usage_seconds_total of the time asked for; does "
             "it scrape the operator, and is --label right?"
         )
-    # An increase is extrapolated to the ends of the time.
-    covered_seconds = min(known[0][1], span)
+    # Prometheus extrapolates an increase to the ends of the range.
+    covered_seconds = min(increase[0][1], span)
     report = UsageReport(end - span, end, max(end - span, first[0][1]), covered_seconds)
     groups = f"sum by (resource, {by}, use)"
     for series, value in await ask(
@@ -169,12 +169,12 @@ def _from_record(options: argparse.Namespace) -> UsageReport:
     if options.label:
         raise UsageError("argument --label: a record has none; leave it out, or name no RECORD")
     with naming("RECORD"):
-        found = usage_of(open_record(options.record, classes=None), options.since)
-    known = tuple(column for column in _COLUMNS if column != Use.RESERVED)
-    report = UsageReport(found.begin, found.end, found.known_from, found.known_seconds, known)
-    for holder, amount in found.held.items():
+        usage = usage_of(open_record(options.record, classes=None), options.since)
+    columns = tuple(column for column in _COLUMNS if column != Use.RESERVED)
+    report = UsageReport(usage.begin, usage.end, usage.known_from, usage.known_seconds, columns)
+    for holder, amount in usage.device_seconds.items():
         report.add((getattr(holder, options.by), holder.resource), holder.use.value, amount)
-    for holder, amount in found.lost.items():
+    for holder, amount in usage.lost.items():
         report.add((getattr(holder, options.by), holder.resource), _LOST, amount)
     return report
 
@@ -182,7 +182,7 @@ def _from_record(options: argparse.Namespace) -> UsageReport:
 # --- the answer ---------------------------------------------------------------------------------
 
 
-def _known(report: UsageReport) -> str:
+def _coverage_text(report: UsageReport) -> str:
     span = report.end - report.begin
     text = f"Device-hours from {clock_time(report.begin)} to {clock_time(report.end)}"
     share = report.known_seconds / span
@@ -194,40 +194,40 @@ def _known(report: UsageReport) -> str:
 
 
 def _lines(report: UsageReport) -> Iterator[tuple[str, str, float, dict[str, float]]]:
-    """Yield group, resource, device-hours held and those of each column; the most held first."""
+    """Yield group, resource, total device-hours and those by column; the largest total first."""
     for (group, resource), row in sorted(
-        report.rows.items(), key=lambda item: (item[0][1], -_held(item[1]), item[0][0])
+        report.rows.items(), key=lambda item: (item[0][1], -_total(item[1]), item[0][0])
     ):
         hours = {column: amount / HOUR for column, amount in row.items()}
-        if _held(row) > 0:
-            yield group, resource, _held(row) / HOUR, hours
+        if _total(row) > 0:
+            yield group, resource, _total(row) / HOUR, hours
 
 
-def _held(row: Mapping[str, float]) -> float:
+def _total(row: Mapping[str, float]) -> float:
     return sum(amount for column, amount in row.items() if column != _LOST)
 
 
 def _table(report: UsageReport, by: str) -> str:
     rows = [[by.upper(), "RESOURCE", "HELD", *(column.upper() for column in report.columns)]]
     totals: dict[str, dict[str, float]] = {}
-    for group, resource, held, hours in _lines(report):
-        rows.append([group or "-", resource, *_cells(held, hours)])
+    for group, resource, total_hours, hours in _lines(report):
+        rows.append([group or "-", resource, *_cells(total_hours, hours)])
         total = totals.setdefault(resource, dict.fromkeys(report.columns, 0.0))
         for column, amount in hours.items():
             total[column] += amount
     if not totals:
         return "Nobody held devices.\n"
     for resource, total in sorted(totals.items()):
-        rows.append(["all", resource, *_cells(_held(total), total)])
+        rows.append(["all", resource, *_cells(_total(total), total)])
     parts = [column for column in report.columns if column != _LOST]
     sums = f"{', '.join(parts[:-1])} and {parts[-1]}"
     notes = f"HELD is {sums} together; LOST is the part of RUNNING that stops made void."
-    return "\n".join(aligned(rows, left=2)) + f"\n\n{notes}\n"
+    return "\n".join(align_columns(rows, flush_left=2)) + f"\n\n{notes}\n"
 
 
-def _cells(held: float, hours: Mapping[str, float]) -> list[str]:
-    shares = (f"{amount:.1f} ({100 * amount / held:.0f} %)" for amount in hours.values())
-    return [f"{held:.1f}", *shares]
+def _cells(total_hours: float, hours: Mapping[str, float]) -> list[str]:
+    shares = (f"{amount:.1f} ({100 * amount / total_hours:.0f} %)" for amount in hours.values())
+    return [f"{total_hours:.1f}", *shares]
 
 
 def _csv(report: UsageReport, by: str) -> str:
@@ -236,8 +236,8 @@ def _csv(report: UsageReport, by: str) -> str:
     writer.writerow(
         [by, "resource", "held_hours", *(f"{column}_hours" for column in report.columns)]
     )
-    for group, resource, held, hours in _lines(report):
-        numbers = (f"{amount:.4f}" for amount in (held, *hours.values()))
+    for group, resource, total_hours, hours in _lines(report):
+        numbers = (f"{amount:.4f}" for amount in (total_hours, *hours.values()))
         writer.writerow([group, resource, *numbers])
     return text.getvalue()
 
@@ -254,10 +254,10 @@ def _json(report: UsageReport, by: str) -> Json:
                 by: group,
                 "resource": resource,
                 "hours": {
-                    "held": round(held, 4),
+                    "held": round(total_hours, 4),
                     **{column: round(amount, 4) for column, amount in hours.items()},
                 },
             }
-            for group, resource, held, hours in _lines(report)
+            for group, resource, total_hours, hours in _lines(report)
         ],
     }

@@ -1,7 +1,7 @@
-"""What-if questions of ``bireme why`` and ``bireme submit``: asked, and told in words.
+"""What-if questions of ``bireme why`` and ``bireme submit``, and their answers as text and data.
 
-The leader is asked (:mod:`bireme.cli.leader`), or the last cycle of a record is
-(:mod:`bireme.replay.what_if`). Both answer by :mod:`bireme.core.what_if`.
+The leader answers (:mod:`bireme.cli.leader`), or the last cycle of a record does
+(:mod:`bireme.replay.what_if`). Both use :mod:`bireme.core.what_if`.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from bireme.replay.what_if import answers as told_of
 _VERSION: Final = "cli.bireme.dev/v1"
 _LEADER_VERSION: Final = "what-if.bireme.dev/v1"
 _QUEUE_SECONDS: Final = 240.0
-"""The longest that the leader, by its defaults, answers others first."""
+"""Maximum time in which the leader, by its defaults, answers others first."""
 _ASSUMED: Final = "Nobody arrives in this, nothing fails, and all run as long as estimated."
 _MAX_NODES: Final = 8
 _CUTS: Final = {
@@ -43,31 +43,31 @@ _CUTS: Final = {
 class Answered:
     """Answers, and the policy that gave them."""
 
-    told: Sequence[Told]
+    answers: Sequence[Told]
     policy: str
 
 
-def answers(options: argparse.Namespace, asked: Asked) -> Answered:
+def answers(options: argparse.Namespace, question: Asked) -> Answered:
     """Return the answers: one for each manifest, or one for the gang that waits."""
     if options.record:
-        return _of_record(options, asked)
-    return _of_leader(options, asked)
+        return _of_record(options, question)
+    return _of_leader(options, question)
 
 
-def write(options: argparse.Namespace, found: Answered, *, is_list: bool) -> None:
-    """Write the answers as ``--output`` asks; ``is_list`` where a person may ask for several."""
-    items = [_json(each, found.policy) for each in found.told]
+def write(options: argparse.Namespace, result: Answered, *, is_list: bool) -> None:
+    """Write the answers as ``--output`` asks; ``is_list`` if several questions are possible."""
+    items = [_json(answer, result.policy) for answer in result.answers]
     head = {"apiVersion": _VERSION}
     if is_list:
         data = {**head, "kind": "WhatIfList", "items": items}
     else:
         data = {**head, "kind": "WhatIf", **items[0]}
-    common.write(options.output, data, text(found))
+    common.write(options.output, data, text(result))
 
 
-def text(found: Answered) -> str:
-    """Return the answers in words."""
-    return "\n".join(_text(each, found.policy) for each in found.told) + f"\n{_ASSUMED}\n"
+def text(result: Answered) -> str:
+    """Return the answers as text."""
+    return "\n".join(_text(answer, result.policy) for answer in result.answers) + f"\n{_ASSUMED}\n"
 
 
 # --- changes as they are written on a command line ---------------------------------------------
@@ -75,32 +75,32 @@ def text(found: Answered) -> str:
 
 def change_of(pairs: Sequence[tuple[str, str]]) -> NamedChange:
     """Return the change of KEY=VALUE ``pairs``; WhatIfError names key, value and remedy."""
-    found, seen = dict[str, Any](), set[str]()
+    fields, keys = dict[str, Any](), set[str]()
     replicas = dict[str, int]()
     for key, value in pairs:
-        if key in seen:
+        if key in keys:
             raise WhatIfError(f"{key} is given twice; give it once")
-        seen.add(key)
+        keys.add(key)
         name, _, task = key.partition(".")
         try:
             if name == "replicas":
                 replicas[task] = whole(value)
             elif key in ("queue", "class"):
-                found["priority_class" if key == "class" else key] = value
+                fields["priority_class" if key == "class" else key] = value
             elif key == "estimate":
-                found["estimated_seconds"] = common.duration(value)
+                fields["estimated_seconds"] = common.duration(value)
             else:
                 raise argparse.ArgumentTypeError(
                     "is no key; write replicas, replicas.TASK, queue, class or estimate"
                 )
         except argparse.ArgumentTypeError as error:
             raise WhatIfError(f"{key}: {error}") from error
-    return NamedChange(replicas=replicas, **found)
+    return NamedChange(replicas=replicas, **fields)
 
 
 def _classes_of(options: argparse.Namespace) -> dict[str, PriorityClass]:
     """Return the PriorityClasses that the options state, by name."""
-    found = {}
+    classes = {}
     for name, value in options.priority_classes:
         try:
             number = int(value)
@@ -108,38 +108,38 @@ def _classes_of(options: argparse.Namespace) -> dict[str, PriorityClass]:
             raise UsageError(
                 f"argument --priority-class: {name}: {value!r} is no value; write a whole number"
             ) from error
-        found[name] = PriorityClass(name, number)
-    return found
+        classes[name] = PriorityClass(name, number)
+    return classes
 
 
 # --- from a record -----------------------------------------------------------------------------
 
 
-def _of_record(options: argparse.Namespace, asked: Asked) -> Answered:
-    # Here, as they bring the simulator with them.
+def _of_record(options: argparse.Namespace, question: Asked) -> Answered:
+    # Imported here, as they load the simulator.
     from bireme.cli.outlook import last_cycle, policy_that_decided
 
     classes = _classes_of(options)
     settings, cycle = last_cycle(options, "--record")
     name, policy = policy_that_decided(settings, cycle, options.checkpoints, "--record")
     snapshot = cycle.snapshot
-    known = known_of_record(settings, classes, "by --priority-class NAME=VALUE")
-    if not asked.manifests:
-        asked = msgspec.structs.replace(asked, namespace=_namespace_of(snapshot, asked))
-    gangs, with_all = gangs_of(asked, known, snapshot)
+    facts = record_facts(settings, classes, "by --priority-class NAME=VALUE")
+    if not question.manifests:
+        question = msgspec.structs.replace(question, namespace=_namespace_of(snapshot, question))
+    gangs, with_all = gangs_of(question, facts, snapshot)
     with naming("--what-if"):
-        change = known.resolved(asked.change)
+        change = facts.resolve(question.change)
         check_changes(gangs, with_all, change, ())
     with naming("--try"):
-        tries = [known.resolved(each) for each in asked.tries]
+        tries = [facts.resolve(named_change) for named_change in question.tries]
         check_changes(gangs, with_all, change, tries)
-    return Answered(told_of(asked, known, snapshot, policy, time.monotonic), name)
+    return Answered(told_of(question, facts, snapshot, policy, time.monotonic), name)
 
 
-def known_of_record(
+def record_facts(
     settings: SchedulingSettings, classes: Mapping[str, PriorityClass], where: str
 ) -> Known:
-    """Return what a record does not hold; ``where`` says how a reader states a class's value."""
+    """Return the facts that a record lacks; ``where`` names the source of a class's value."""
     return Known(
         classes=dict(classes),
         topology_levels=settings.topology_levels,
@@ -147,15 +147,15 @@ def known_of_record(
     )
 
 
-def _namespace_of(snapshot: ClusterSnapshot, asked: Asked) -> str:
-    """Return the namespace asked about; where none is given, that of the only gang of its name."""
-    kind, name = asked.kind, asked.name
-    every = [*snapshot.waiting, *(held.gang for held in snapshot.running)]
-    found = {each.namespace for each in every if (each.kind, each.name) == (kind, name)}
-    if not asked.namespace and len(found) > 1:
-        known = ", ".join(sorted(found))
-        raise UsageError(f"argument JOB: {name} is in namespaces {known}; choose one by -n")
-    return asked.namespace or next(iter(found), "default")
+def _namespace_of(snapshot: ClusterSnapshot, question: Asked) -> str:
+    """Return the namespace of the question, or else that of the only gang of its name."""
+    kind, name = question.kind, question.name
+    every = [*snapshot.waiting, *(running_gang.gang for running_gang in snapshot.running)]
+    namespaces = {gang.namespace for gang in every if (gang.kind, gang.name) == (kind, name)}
+    if not question.namespace and len(namespaces) > 1:
+        listed = ", ".join(sorted(namespaces))
+        raise UsageError(f"argument JOB: {name} is in namespaces {listed}; choose one by -n")
+    return question.namespace or next(iter(namespaces), "default")
 
 
 # --- from the leader ---------------------------------------------------------------------------
@@ -167,107 +167,110 @@ class _LeaderAnswers(msgspec.Struct, frozen=True, rename="camel"):
     answers: list[Told]
 
 
-def _of_leader(options: argparse.Namespace, asked: Asked) -> Answered:
-    for name, given in (
+def _of_leader(options: argparse.Namespace, question: Asked) -> Answered:
+    for name, value in (
         ("--priority-class", options.priority_classes),
         ("--checkpoints", options.checkpoints),
     ):
-        if given:
+        if value:
             raise UsageError(
                 f"argument {name}: has a meaning with --record alone; leave it out, as the leader"
                 " knows its own"
             )
     otherwise = "ask a record by --record"
-    return common.ask(options, lambda reader: of_leader(reader, options, asked, otherwise))
+    return common.ask(options, lambda reader: of_leader(reader, options, question, otherwise))
 
 
 async def of_leader(
-    reader: common.Reader, options: argparse.Namespace, asked: Asked, otherwise: str
+    reader: common.Reader, options: argparse.Namespace, question: Asked, otherwise: str
 ) -> Answered:
     """Return the leader's answers, with the rights of ``reader``.
 
-    ``options`` are those of :func:`bireme.cli.leader.add_leader`; ``otherwise`` says what to do
-    where there is no leader to ask. Raises ConsoleError and UsageError as
+    ``options`` are those of :func:`bireme.cli.leader.add_leader`; ``otherwise`` is the alternative
+    if there is no leader to ask. Raises ConsoleError and UsageError as
     :func:`bireme.cli.leader.fetch`.
     """
-    asked = msgspec.structs.replace(asked, namespace=asked.namespace or reader.namespace)
-    body = {"apiVersion": _LEADER_VERSION, "question": asked}
+    question = msgspec.structs.replace(question, namespace=question.namespace or reader.namespace)
+    body = {"apiVersion": _LEADER_VERSION, "question": question}
     request = leader.Request("what-if", "ask what if", otherwise, body)
-    if options.request_timeout:  # it is for what is answered at once
+    if options.request_timeout:  # it is meant for immediate answers
         request = replace(request, timeout_seconds=options.request_timeout + _QUEUE_SECONDS)
     answer = await leader.fetch(reader, options, request)
-    found = leader.decoded(answer, _LeaderAnswers, _LEADER_VERSION)
-    return Answered(found.answers, cleaned(found.policy) or "the policy of the settings")
+    reply = leader.decode(answer, _LeaderAnswers, _LEADER_VERSION)
+    return Answered(reply.answers, cleaned(reply.policy) or "the policy of the settings")
 
 
 # --- words -------------------------------------------------------------------------------------
 
 
-def _text(told: Told, policy: str) -> str:
-    # Messages quote what tenants wrote, and a terminal obeys control characters.
-    facts = ((label, cleaned(fact)) for label, fact in _facts(told, policy))
+def _text(result: Told, policy: str) -> str:
+    # Messages quote text of tenants, and a terminal obeys control characters.
+    facts = ((label, cleaned(fact)) for label, fact in _facts(result, policy))
     lines = [f"{label:<10}{fact}" if label else fact for label, fact in facts]
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
-def _facts(told: Told, policy: str) -> Iterator[tuple[str, str]]:
-    answer, found = told.answer, told.answer.foreseen
+def _facts(result: Told, policy: str) -> Iterator[tuple[str, str]]:
+    answer, foreseen = result.answer, result.answer.foreseen
     size = ", ".join(f"{count} {task}" for task, count in answer.replicas.items())
     estimate = answer.estimated_seconds
     runs = f"runs {_exact(estimate)}" if estimate is not None else "without an estimate"
-    asked = f"{size or 'no tasks'}, queue {answer.queue}, priority {answer.priority}, {runs}"
-    yield "", f"{answer.kind} {answer.namespace}/{answer.name}: {asked}"
+    request = f"{size or 'no tasks'}, queue {answer.queue}, priority {answer.priority}, {runs}"
+    yield "", f"{answer.kind} {answer.namespace}/{answer.name}: {request}"
     yield "", f"at {clock_time(answer.now)}, by {policy}"
     yield "", ""
-    yield "starts", _start(found, answer.now)
-    for number, (task, nodes) in enumerate(found.nodes.items()):
-        shown = [f"{count} on {node}" for node, count in nodes.items()][:_MAX_NODES]
-        more = f" and {len(nodes) - len(shown)} more nodes" if len(nodes) > len(shown) else ""
-        yield "places" if not number else " ", f"{task}: {', '.join(shown)}{more}"
-    if found.reason is not None:
-        yield "waits for", f"{found.reason.value}: {found.message}"
-    if found.position is not None:
-        ahead = f"behind {_others(found.ahead)}" if found.ahead.count else "the first"
-        yield "order", f"position {found.position}, {ahead}"
-    yield from _room(found)
-    for number, each in enumerate(answer.sooner):
-        others = "".join(f"; {what} {who}" for what, who in _room(each.foreseen))
-        start = _start(each.foreseen, answer.now)
-        yield "sooner" if not number else " ", f"with {_change(each.change)}: {start}{others}"
+    yield "starts", _start(foreseen, answer.now)
+    for number, (task, nodes) in enumerate(foreseen.nodes.items()):
+        places = [f"{count} on {node}" for node, count in nodes.items()][:_MAX_NODES]
+        more = f" and {len(nodes) - len(places)} more nodes" if len(nodes) > len(places) else ""
+        yield "places" if not number else " ", f"{task}: {', '.join(places)}{more}"
+    if foreseen.reason is not None:
+        yield "waits for", f"{foreseen.reason.value}: {foreseen.message}"
+    if foreseen.position is not None:
+        order = f"behind {_others(foreseen.ahead)}" if foreseen.ahead.count else "the first"
+        yield "order", f"position {foreseen.position}, {order}"
+    yield from _room(foreseen)
+    for number, alternative in enumerate(answer.sooner):
+        effects = "".join(f"; {what} {who}" for what, who in _room(alternative.foreseen))
+        start = _start(alternative.foreseen, answer.now)
+        yield (
+            "sooner" if not number else " ",
+            f"with {_change(alternative.change)}: {start}{effects}",
+        )
     if answer.no_sooner:
         yield "no sooner", "with " + ", ".join(map(_change, answer.no_sooner))
     if answer.is_cut_short:
         yield "", "There was no time to try everything; allow more with --seconds."
-    for remark in told.remarks:
+    for remark in result.remarks:
         yield "but", remark
 
 
-def _room(found: Foreseen) -> Iterator[tuple[str, str]]:
-    if found.stops.count:
-        yield "stops", _others(found.stops)
-    if found.shrinks.count:
-        yield "shrinks", _others(found.shrinks)
+def _room(foreseen: Foreseen) -> Iterator[tuple[str, str]]:
+    if foreseen.stops.count:
+        yield "stops", _others(foreseen.stops)
+    if foreseen.shrinks.count:
+        yield "shrinks", _others(foreseen.shrinks)
 
 
-def _start(found: Foreseen, now: float) -> str:
-    if found.cut is not None or found.start is None:
-        why = f": {_CUTS[found.cut]}" if found.cut is not None else ""
-        return f"not foreseen{why}"
-    if found.begins is Begins.AT_ONCE:
+def _start(foreseen: Foreseen, now: float) -> str:
+    if foreseen.cut is not None or foreseen.start is None:
+        suffix = f": {_CUTS[foreseen.cut]}" if foreseen.cut is not None else ""
+        return f"not foreseen{suffix}"
+    if foreseen.begins is Begins.AT_ONCE:
         return "at once"
-    if found.begins is Begins.AFTER_STOPS:
+    if foreseen.begins is Begins.AFTER_STOPS:
         return "as soon as those that make room are gone"
-    if found.begins is Begins.AFTER_ENDS:
+    if foreseen.begins is Begins.AFTER_ENDS:
         return "as soon as what runs there ends, which does not say when"
-    return f"in {duration(found.start - now)}, {clock_time(found.start)}"
+    return f"in {duration(foreseen.start - now)}, {clock_time(foreseen.start)}"
 
 
-def _others(others: Others) -> str:
-    hidden = others.count - len(others.named)
-    if not others.named:
+def _others(gangs: Others) -> str:
+    hidden = gangs.count - len(gangs.named)
+    if not gangs.named:
         return f"{hidden} gang{'s' * (hidden != 1)}"
     more = f" and {hidden} more" if hidden else ""
-    return f"{', '.join(others.named)}{more}"
+    return f"{', '.join(gangs.named)}{more}"
 
 
 def _change(change: Change) -> str:
@@ -286,7 +289,7 @@ def _words(change: Change) -> Iterator[str]:
 
 
 def _exact(seconds: float) -> str:
-    """Write whole seconds as ``spec.estimatedDuration`` takes them: rounded up it would be late."""
+    """Format whole seconds for ``spec.estimatedDuration``, rounded down: more would be late."""
     hours, rest = divmod(max(1, math.floor(seconds)), 3600)
     parts = ((hours, "h"), (rest // 60, "m"), (rest % 60, "s"))
     return "".join(f"{count}{unit}" for count, unit in parts if count)
@@ -295,8 +298,8 @@ def _exact(seconds: float) -> str:
 # --- data --------------------------------------------------------------------------------------
 
 
-def _json(told: Told, policy: str) -> Json:
-    answer = told.answer
+def _json(result: Told, policy: str) -> Json:
+    answer = result.answer
     return {
         "policy": policy,
         "time": clock_time(answer.now),
@@ -311,44 +314,47 @@ def _json(told: Told, policy: str) -> Json:
         },
         **_json_of(answer.foreseen, answer.now),
         "sooner": [
-            {"change": _json_change(each.change), **_json_of(each.foreseen, answer.now)}
-            for each in answer.sooner
+            {
+                "change": _json_change(alternative.change),
+                **_json_of(alternative.foreseen, answer.now),
+            }
+            for alternative in answer.sooner
         ],
-        "noSooner": [_json_change(each) for each in answer.no_sooner],
+        "noSooner": [_json_change(change) for change in answer.no_sooner],
         "isCutShort": answer.is_cut_short,
-        "remarks": list(told.remarks),
+        "remarks": list(result.remarks),
     }
 
 
-def _json_of(found: Foreseen, now: float) -> Json:
-    start = found.start
+def _json_of(foreseen: Foreseen, now: float) -> Json:
+    start = foreseen.start
     return {
-        "begins": found.begins.value,
+        "begins": foreseen.begins.value,
         "start": clock_time(start) if start is not None else None,
         "waitSeconds": start - now if start is not None else None,
-        "nodes": {task: dict(nodes) for task, nodes in found.nodes.items()},
-        "position": found.position,
-        "ahead": _json_others(found.ahead),
-        "reason": found.reason.value if found.reason is not None else None,
-        "message": found.message or None,
-        "stops": _json_others(found.stops),
-        "shrinks": _json_others(found.shrinks),
-        "cut": found.cut.value if found.cut is not None else None,
+        "nodes": {task: dict(nodes) for task, nodes in foreseen.nodes.items()},
+        "position": foreseen.position,
+        "ahead": _json_others(foreseen.ahead),
+        "reason": foreseen.reason.value if foreseen.reason is not None else None,
+        "message": foreseen.message or None,
+        "stops": _json_others(foreseen.stops),
+        "shrinks": _json_others(foreseen.shrinks),
+        "cut": foreseen.cut.value if foreseen.cut is not None else None,
     }
 
 
-def _json_others(others: Others) -> Json:
-    return {"count": others.count, "named": list(others.named)}
+def _json_others(gangs: Others) -> Json:
+    return {"count": gangs.count, "named": list(gangs.named)}
 
 
 def _json_change(change: Change) -> Json:
-    found: Json = {}
+    result: Json = {}
     if change.replicas:
-        found["replicas"] = dict(change.replicas)
+        result["replicas"] = dict(change.replicas)
     if change.queue:
-        found["queue"] = change.queue
+        result["queue"] = change.queue
     if change.priority_class is not None:
-        found["priorityClass"] = change.priority_class.name
+        result["priorityClass"] = change.priority_class.name
     if change.estimated_seconds is not None:
-        found["estimatedSeconds"] = change.estimated_seconds
-    return found
+        result["estimatedSeconds"] = change.estimated_seconds
+    return result

@@ -1,7 +1,7 @@
 """``bireme why``: explain where a gang is, the dominant reason first.
 
 Then follow its position, every factor of its priority, the gangs ahead of it, its estimated start
-and the use of its queue. With ``--what-if``: when it would start if something were different.
+and the use of its queue. With ``--what-if``: its start under other conditions.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from bireme.cli import cluster as common
 from bireme.cli import colours, leader
 from bireme.cli.arguments import Json, add_what_if, naming, pair
 from bireme.cli.cluster import ConsoleError, Reader, ask
-from bireme.cli.gangs import ENDED, GangLine, in_line, line_of
+from bireme.cli.gangs import ENDED_PHASES, GangLine, in_line, line_of
 from bireme.core.reasons import Attention, Reason
 from bireme.core.times import duration
 from bireme.kube import names, quantities
@@ -23,7 +23,7 @@ from bireme.kube.conditions import cleaned
 
 
 def remedy(reason: str) -> str:
-    """Return what helps against a reason; "" where all is well, and for one of a newer operator."""
+    """Return the remedy for a reason; empty if none is needed, or none known for a newer reason."""
     try:
         row = Reason(reason)
     except ValueError:
@@ -36,7 +36,7 @@ _MAX_AHEAD: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """A gang, all that wait in order, and the manifest of its Queue, at ``now`` (POSIX seconds).
+    """A gang, all waiting gangs in order, and the manifest of its Queue, ``now`` (POSIX seconds).
 
     ``line`` and ``queue`` are None if they may not be read.
     """
@@ -76,8 +76,8 @@ class Explanation:
                 "waitSeconds": round(gang.waiting_seconds(self.now)),
                 "ahead": [other.key for other in self.ahead],
                 "estimatedStart": {
-                    "earliest": _written(gang.earliest),
-                    "latest": _written(gang.latest),
+                    "earliest": _timestamp(gang.earliest),
+                    "latest": _timestamp(gang.latest),
                     "coveragePercent": gang.coverage_percent,
                 },
             }
@@ -105,9 +105,9 @@ class Explanation:
         yield from self._order() if gang.waits else self._life()
         if gang.last_stop and gang.last_stop != f"{gang.reason}: {gang.message}":
             yield "last run", gang.last_stop
-        if self.queue is not None and gang.phase not in ENDED:
+        if self.queue is not None and gang.phase not in ENDED_PHASES:
             yield "queue", _holdings(self.queue)
-        if gang.resumable is not None and gang.phase not in ENDED:
+        if gang.resumable is not None and gang.phase not in ENDED_PHASES:
             yield "resumes", _resumes(gang)
         if gang.counters:
             yield "so far", ", ".join(f"{count} {name}" for name, count in gang.counters)
@@ -137,13 +137,13 @@ class Explanation:
             )
         if latest is not None and self.gang.coverage_percent is not None:
             return (
-                f"expected {starts_in(self.gang, self.now)} ({_written(earliest)} to"
-                f" {_written(latest)}); such ranges hold {self.gang.coverage_percent} % of starts"
+                f"expected {starts_in(self.gang, self.now)} ({_timestamp(earliest)} to"
+                f" {_timestamp(latest)}); such ranges hold {self.gang.coverage_percent} % of starts"
             )
-        expected = f"expected {starts_in(self.gang, self.now)} ({_written(earliest)}), or sooner"
+        expected = f"expected {starts_in(self.gang, self.now)} ({_timestamp(earliest)}), or sooner"
         if latest is None or latest <= earliest:
             return expected
-        return f"{expected}; by {_written(latest)} in {duration(max(0.0, latest - self.now))}"
+        return f"{expected}; by {_timestamp(latest)} in {duration(max(0.0, latest - self.now))}"
 
     def _life(self) -> Iterator[tuple[str, str]]:
         gang = self.gang
@@ -179,7 +179,7 @@ def _priority(gang: GangLine) -> Iterator[tuple[str, str]]:
 
 
 def _resumes(gang: GangLine) -> str:
-    """Return whether a gang may be stopped for its equals, and why."""
+    """Return whether gangs of equal priority may preempt a gang, and why."""
     if gang.resumable:
         return f"may be stopped for an equal, since it can resume: {gang.resume_source}"
     return f"is not stopped for an equal: {gang.resume_source}"
@@ -198,18 +198,18 @@ def _holdings(queue: Json) -> str:
     used, limit = status.get("usage") or {}, spec.get("limit") or {}
     parts = []
     for name in sorted({*used, *limit}):
-        held = used.get(name, 0)
-        most = f" of {limit[name]}" if name in limit else ""
-        full = name in limit and quantities.parse_quantity(name, held) >= quantities.parse_quantity(
-            name, limit[name]
-        )
-        parts.append(f"{held}{most} {name}" + (" (full)" if full else ""))
+        amount = used.get(name, 0)
+        limit_text = f" of {limit[name]}" if name in limit else ""
+        full = name in limit and quantities.parse_quantity(
+            name, amount
+        ) >= quantities.parse_quantity(name, limit[name])
+        parts.append(f"{amount}{limit_text} {name}" + (" (full)" if full else ""))
     name = cleaned((queue.get("metadata") or {}).get("name", ""))
     counts = f"{status.get('admitted', 0)} admitted, {status.get('pending', 0)} pending"
     return f"{name}: {counts}; holds {', '.join(parts) or 'nothing'}"
 
 
-def _written(seconds: float | None) -> str | None:
+def _timestamp(seconds: float | None) -> str | None:
     return None if seconds is None else quantities.format_timestamp(seconds)
 
 
@@ -244,17 +244,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    plural, name = named_gang(options.job)
+    plural, name = parse_gang_name(options.job)
     if options.changes or options.tries or options.record:
         _write_what_if(options, plural, name)
         return 0
-    found = ask(options, lambda reader: explained(reader, plural, name))
-    data = common.versioned("GangExplanation", found.to_json())
-    common.write(options.output, data, found.text(colours.painter(options)))
+    explanation = ask(options, lambda reader: explain(reader, plural, name))
+    data = common.with_version("GangExplanation", explanation.to_json())
+    common.write(options.output, data, explanation.text(colours.painter(options)))
     return 0
 
 
-def named_gang(argument: str) -> tuple[str, str]:
+def parse_gang_name(argument: str) -> tuple[str, str]:
     """Return plural and name of ``argument``: a TrainingJob, or another kind before a slash."""
     kind, _, name = argument.rpartition("/")
     plural = _PLURALS.get(kind.lower() or "trainingjob")
@@ -266,14 +266,14 @@ def named_gang(argument: str) -> tuple[str, str]:
 
 
 def _write_what_if(options: argparse.Namespace, plural: str, name: str) -> None:
-    # They load all that decides, which no other question needs.
+    # Imported here: they load the whole scheduler, which no other question needs.
     from bireme.cli import what_if
     from bireme.replay.what_if import Asked
 
     with naming("--what-if"):
         change = what_if.change_of(options.changes)
     with naming("--try"):
-        tries = [what_if.change_of([each]) for each in options.tries]
+        tries = [what_if.change_of([change_pair]) for change_pair in options.tries]
     question = Asked(
         kind=next(kind for kind in names.GANG_KINDS if names.PLURALS[kind] == plural),
         name=name,
@@ -285,8 +285,8 @@ def _write_what_if(options: argparse.Namespace, plural: str, name: str) -> None:
     what_if.write(options, what_if.answers(options, question), is_list=False)
 
 
-async def explained(reader: Reader, plural: str, name: str) -> Explanation:
-    """Return the explanation of one gang, as far as the caller may read what it needs."""
+async def explain(reader: Reader, plural: str, name: str) -> Explanation:
+    """Return the explanation of one gang, as far as the caller may read."""
     gang = line_of(await reader.get(plural, name, reader.namespace))
     manifests = await gangs_if_allowed(reader)
     line = None if manifests is None else in_line(manifests)
@@ -298,10 +298,10 @@ async def explained(reader: Reader, plural: str, name: str) -> Explanation:
 
 async def gangs_if_allowed(reader: Reader, namespace: str | None = None) -> list[Json] | None:
     """Return all TrainingJobs and PodGroups; None if the caller may not list them."""
-    found: list[Json] = []
+    manifests: list[Json] = []
     for kind in names.GANG_KINDS:
         listed = await reader.objects_if_allowed(names.path(names.PLURALS[kind], namespace))
         if listed is None:
             return None
-        found += [{"kind": kind, **manifest} for manifest in listed]
-    return found
+        manifests += [{"kind": kind, **manifest} for manifest in listed]
+    return manifests

@@ -1,9 +1,9 @@
-"""The benchmark: every policy beside the best tuned rule, on worlds that nothing was chosen by.
+"""The benchmark: every policy compared with the best tuned rule, on worlds that chose nothing.
 
-Per family: the constants of every rule are tuned on training worlds, the best rule there becomes
-the baseline, and all play the test worlds. Stops are charged for everywhere.
+In each family the constants of every rule are tuned on training worlds, and the best rule there
+becomes the baseline. Then all policies play the test worlds. Stops cost everywhere.
 
-Constants of one's own are chosen on the training and validation parts, which can be played too.
+A user's own constants are chosen on the training and validation parts, which can be played too.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -35,31 +35,31 @@ LEARNED: Final[Mapping[str, tuple[PartName, ...]]] = {
     "das": ("orderer", "placer"),
     "learned-index": ("orderer",),
 }
-"""Learned policies for gangs of fixed size, by the parts that they decide; the baseline's rules are
-the others."""
+"""Learned policies for gangs of fixed size, by the parts that they decide; rules of the baseline
+decide the others."""
 LEARNED_ELASTIC: Final[Mapping[str, tuple[PartName, ...]]] = {
     "learned-index": ("orderer",),
     "rlpto": ("sizer",),
     "tapfinger": PARTS,
 }
-"""The same for elastic gangs."""
+"""Learned policies for elastic gangs, by the parts that they decide."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """How much of each family is played.
+    """The part of each family that is played.
 
     Attributes:
         training_blocks: Blocks that the rules are tuned on, each at three loads.
-        part: What is played then; on any but the test, the rules may have been tuned on the same.
-        blocks: Blocks of that, each at three loads.
-        skipped_blocks: Those that come before them and are not played.
+        part: Part that is judged; on any but the test, the rules may have been tuned on the same.
+        blocks: Number of its blocks, each at three loads.
+        skipped_blocks: Number of blocks before those that are not played.
         rules: Orderers that are tuned; empty for all of the family.
-        policies: What is judged: :data:`DEFAULT`, :data:`CEILING`, learned policies that come with
-            Bireme, candidates as :meth:`Candidate.read` takes them; None for all but candidates.
+        policies: Policies that are judged: :data:`DEFAULT`, :data:`CEILING`, learned policies that
+            come with Bireme, candidates as of :meth:`Candidate.read`; None for all but candidates.
         checkpoints: Folders of trainings by name. Those of a learned policy that comes with Bireme
-            are judged in its place, so name all seeds, the shipped one too; any other name gets a
-            row of its own in any case, and decides the parts that its first checkpoint has.
+            are judged in its place, so name all seeds, the shipped one too. Any other name gets a
+            row of its own, and decides the parts that its first checkpoint has.
     """
 
     training_blocks: int = 4
@@ -76,8 +76,8 @@ class Row:
     """One policy in one family.
 
     Attributes:
-        policy: How it is written.
-        seeds: Trainings that the row is over; 0 for what is not learned.
+        policy: The policy as candidates are written.
+        seeds: Number of trainings in the row; 0 for policies that are not learned.
         overall: The verdict over all loads.
         by_load: The verdict at each load.
     """
@@ -92,7 +92,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """A rule's best constants, and the loss of that on the training worlds."""
+    """A rule's best constants, and their loss on the training worlds."""
 
     rule: str
     best: str
@@ -105,10 +105,10 @@ class FamilyResult:
     """The benchmark's table of one family; the first of ``rows`` is the baseline.
 
     Attributes:
-        part: What was played.
-        skipped: Blocks of that before those that were played.
-        jobs: In all worlds that were played.
-        nodes: Fewest and most of one of them.
+        part: The part that was played.
+        skipped: Number of skipped blocks before those.
+        jobs: Number of jobs in all played worlds.
+        nodes: Minimum and maximum number of nodes of a world.
     """
 
     family: str
@@ -125,14 +125,14 @@ class FamilyResult:
     part: Part = "test"
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything, with what each verdict finds."""
-        found: dict[str, Any] = msgspec.to_builtins(self)
-        for row, written in zip(self.rows, found["rows"], strict=True):
-            written["finding"] = row.overall.finding
-        return found
+        """Return everything, with the finding of each verdict."""
+        document: dict[str, Any] = msgspec.to_builtins(self)
+        for row, entry in zip(self.rows, document["rows"], strict=True):
+            entry["finding"] = row.overall.finding
+        return document
 
 
-def known(checkpoints: Collection[str]) -> set[str]:
+def policy_names(checkpoints: Collection[str]) -> set[str]:
     """Return the names of policies, with those of ``checkpoints``; others are candidates."""
     return {DEFAULT, CEILING, *LEARNED, *LEARNED_ELASTIC, *checkpoints}
 
@@ -144,7 +144,7 @@ def judge(
     players: PlayAll,
     on_stage: Callable[[str], object] = str,
 ) -> FamilyResult:
-    """Return the table of ``family``; ``on_stage`` is told what is played next.
+    """Return the table of ``family``; ``on_stage`` gets a text before each stage.
 
     Raises:
         SettingError: a file of the family is missing, all blocks of the part are skipped, or a
@@ -154,31 +154,31 @@ def judge(
     if scope.rules:
         rules = [rule for rule in family.rules if rule.orderer in scope.rules]
         if not rules:
-            known = ", ".join(rule.orderer for rule in family.rules)
+            rule_names = ", ".join(rule.orderer for rule in family.rules)
             raise SettingError(
                 f"none of {', '.join(scope.rules)} is a rule of family {family.name}; it has "
-                f"{known}"
+                f"{rule_names}"
             )
         family = replace(family, rules=rules)
-    # before hours of tuning, which it has no part in
+    # Opened before hours of tuning, which these worlds have no part in.
     worlds = _worlds(data, family.name, scope)
     training = tuning_worlds(data, family.name, "training", scope.training_blocks)
     on_stage(f"{family.name}: {len(family.rules)} rules on {len(training)} training worlds")
-    tunings, best = _tuned(family, training, players)
+    tunings, best = _tune_rules(family, training, players)
     contenders = _contenders(family, best, scope)
     on_stage(f"{family.name}: {len(contenders)} policies on {len(worlds)} {scope.part} worlds")
     baseline = list(players([(best, world) for world in worlds]))
     rows = []
     for name, kind, seeds in contenders:
-        played = [list(players([(each, world) for world in worlds])) for each in seeds]
+        runs_by_seed = [list(players([(seed, world) for world in worlds])) for seed in seeds]
         loads = {f"{load}": [w.load == load for w in worlds] for load in LOADS}
         judged = {
             which: verdict(
-                _where(worlds, chosen) * len(seeds),
-                [run for runs in played for run in _where(runs, chosen)],
-                _where(baseline, chosen) * len(seeds),
+                _where(worlds, mask) * len(seeds),
+                [run for runs in runs_by_seed for run in _where(runs, mask)],
+                _where(baseline, mask) * len(seeds),
             )
-            for which, chosen in {"": [True] * len(worlds), **loads}.items()
+            for which, mask in {"": [True] * len(worlds), **loads}.items()
         }
         overall = judged.pop("")
         count = len(seeds) if kind == "learned" else 0
@@ -200,42 +200,42 @@ def judge(
 
 
 def _worlds(data: Path, family: str, scope: Scope) -> list[World]:
-    most = scope.skipped_blocks + scope.blocks
+    count = scope.skipped_blocks + scope.blocks
     if scope.part == "test":
-        worlds = test_worlds(data, family, most)
+        worlds = test_worlds(data, family, count)
     else:
-        worlds = tuning_worlds(data, family, scope.part, most)
+        worlds = tuning_worlds(data, family, scope.part, count)
     blocks = list(dict.fromkeys(world.block for world in worlds))
-    left = blocks[scope.skipped_blocks :]
-    if not left:
+    remaining = blocks[scope.skipped_blocks :]
+    if not remaining:
         raise SettingError(
             f"all {len(blocks)} {scope.part} blocks of family {family} are skipped; skip fewer "
             "than that"
         )
-    return [world for world in worlds if world.block in left]
+    return [world for world in worlds if world.block in remaining]
 
 
-def _where(values: Sequence[Any], chosen: Sequence[bool]) -> list[Any]:
-    return [value for value, is_chosen in zip(values, chosen, strict=True) if is_chosen]
+def _where(values: Sequence[Any], mask: Sequence[bool]) -> list[Any]:
+    return [value for value, is_chosen in zip(values, mask, strict=True) if is_chosen]
 
 
-def _tuned(
+def _tune_rules(
     family: Family, worlds: Sequence[World], players: PlayAll
 ) -> tuple[list[Tuning], Candidate]:
-    found, least = [], (float("inf"), Candidate())
+    tunings, best = [], (float("inf"), Candidate())
     for rule in family.rules:
         candidates = rule.candidates()
         tuned = tune(candidates, worlds, players, rungs=2 if len(candidates) > 2 else 1)
         loss = dict(tuned.rungs[-1].losses)[tuned.best]
-        found.append(Tuning(rule.orderer, tuned.best.name, loss, len(candidates)))
-        least = min(least, (loss, tuned.best), key=lambda each: each[0])
-    return found, least[1]
+        tunings.append(Tuning(rule.orderer, tuned.best.name, loss, len(candidates)))
+        best = min(best, (loss, tuned.best), key=lambda pair: pair[0])
+    return tunings, best[1]
 
 
 def _contenders(
     family: Family, best: Candidate, scope: Scope
 ) -> list[tuple[str, Kind, list[Candidate]]]:
-    found: list[tuple[str, Kind, list[Candidate]]] = [
+    rows: list[tuple[str, Kind, list[Candidate]]] = [
         (best.name, "baseline", [best]),
         (DEFAULT, DEFAULT, [Candidate()]),
     ]
@@ -244,26 +244,30 @@ def _contenders(
         for name, folders in scope.checkpoints.items()
     }
     shipped = {**LEARNED, **LEARNED_ELASTIC}
-    own = {name: tuple(parts_at(at[0])) for name, at in texts.items() if name not in shipped}
+    extra_parts = {
+        name: tuple(parts_at(checkpoint_names[0]))
+        for name, checkpoint_names in texts.items()
+        if name not in shipped
+    }
     learned = LEARNED_ELASTIC if family.is_elastic else LEARNED
-    for name, parts in {**learned, **own}.items():
-        seeds = [_replaced(best, parts, text) for text in texts.get(name, [name])]
-        found.append((name, "learned", seeds))
+    for name, parts in {**learned, **extra_parts}.items():
+        seeds = [_with_parts(best, parts, text) for text in texts.get(name, [name])]
+        rows.append((name, "learned", seeds))
     for oracle in ORACLES:
-        told = replace(oracle, placer=best.placer, sizer=best.sizer)
-        found.append((told.name, CEILING, [told]))
+        ceiling = replace(oracle, placer=best.placer, sizer=best.sizer)
+        rows.append((ceiling.name, CEILING, [ceiling]))
     if scope.policies is None:
-        return found
-    asked = {*scope.policies, *own}
-    found = [row for row in found if row[1] == "baseline" or asked & {row[0], row[1]}]
-    others = best.settings(SchedulingSettings())  # the parts that a candidate leaves out
+        return rows
+    requested = {*scope.policies, *extra_parts}
+    rows = [row for row in rows if row[1] == "baseline" or requested & {row[0], row[1]}]
+    baseline_settings = best.settings(SchedulingSettings())  # the parts that a candidate leaves out
     for text in scope.policies:
-        if text not in known(scope.checkpoints):
-            found.append((text, "candidate", [Candidate.read(text, others)]))
-    return found
+        if text not in policy_names(scope.checkpoints):
+            rows.append((text, "candidate", [Candidate.read(text, baseline_settings)]))
+    return rows
 
 
-def _replaced(best: Candidate, parts: Sequence[PartName], name: str) -> Candidate:
+def _with_parts(best: Candidate, parts: Sequence[PartName], name: str) -> Candidate:
     """Return ``best`` with ``name`` for each of ``parts``."""
     of = {part: name if part in parts else getattr(best, part) for part in PARTS}
     return Candidate(of["orderer"], of["placer"], of["sizer"])

@@ -1,8 +1,8 @@
 """Candidates: policies by name, and the rules with the constants that are tried for them.
 
-A candidate is written ``orderer/placer/sizer``, each a name of the registry, with parameters where
-it has any: ``tiresias-las?threshold_device_seconds=30000``; or ``checkpoint:FOLDER``, which stands
-for all the parts of that checkpoint. Parts that are left out are the defaults of
+A candidate is written ``orderer/placer/sizer``, each a name of the registry, with its parameters if
+it has any: ``tiresias-las?threshold_device_seconds=30000``. It may also be ``checkpoint:FOLDER``,
+which stands for all parts of that checkpoint. Omitted parts are the defaults of
 :class:`~bireme.core.settings.SchedulingSettings`.
 """
 
@@ -28,7 +28,7 @@ class Candidate:
     """A policy by the names of its parts.
 
     Attributes:
-        knows_run_times: It is told true run times, which no operator has: the ceiling of a table.
+        knows_run_times: It gets true run times, which no operator has: the ceiling of a table.
     """
 
     orderer: str = _DEFAULTS.orderer
@@ -40,11 +40,11 @@ class Candidate:
     def read(cls, text: str, general: SchedulingSettings = _DEFAULTS) -> "Candidate":
         """Return the candidate written ``orderer/placer/sizer``; the inverse of :attr:`name`.
 
-        Parts that are left out are those of ``general``.
+        Omitted parts are those of ``general``.
 
         Raises:
-            SettingError: it has more than three parts, or an empty one.
-            CheckpointError: there is no checkpoint in the folder.
+            SettingError: ``text`` has more than three parts, or an empty one.
+            CheckpointError: the folder has no checkpoint.
         """
         named = text.removesuffix(_KNOWING)
         parts = _parts_of(named)
@@ -53,13 +53,13 @@ class Candidate:
                 f"{text!r} is no policy; write orderer, orderer/placer or orderer/placer/sizer"
             )
         whole = parts_at(named)
-        given = dict.fromkeys(whole, named) or dict(zip(PARTS, parts, strict=False))
-        chosen = {part: given.get(part, getattr(general, part)) for part in PARTS}
-        return cls(**chosen, knows_run_times=named != text)
+        by_part = dict.fromkeys(whole, named) or dict(zip(PARTS, parts, strict=False))
+        complete = {part: by_part.get(part, getattr(general, part)) for part in PARTS}
+        return cls(**complete, knows_run_times=named != text)
 
     @property
     def name(self) -> str:
-        """``orderer/placer/sizer`` without the last ones that are defaults, or the checkpoint."""
+        """``orderer/placer/sizer`` without trailing defaults, or the checkpoint."""
         parts = [self.orderer, self.placer, self.sizer]
         if not self.sizer:
             parts = parts[:1] if self.placer == _DEFAULTS.placer else parts[:2]
@@ -70,7 +70,7 @@ class Candidate:
         """Return the policy, made anew, and ``settings`` with its names.
 
         Raises:
-            SettingError: a part has no such name or parameter, or its value is out of range.
+            SettingError: a name or a parameter is unknown, or a value is out of range.
         """
         named = self.settings(settings)
         return registry.make_policy(named), named
@@ -81,16 +81,16 @@ class Candidate:
 
 
 def _parts_of(text: str) -> list[str]:
-    """Return the parts of ``text`` between slashes; a checkpoint's folder is one, to the end."""
-    before, has_checkpoint, folder = f"/{text}".partition(f"/{registry.CHECKPOINT}")
-    parts = before.split("/")[1:]
+    """Return the parts of ``text`` between slashes; a checkpoint's folder extends to the end."""
+    head, has_checkpoint, folder = f"/{text}".partition(f"/{registry.CHECKPOINT}")
+    parts = head.split("/")[1:]
     return [*parts, registry.CHECKPOINT + folder] if has_checkpoint else parts
 
 
 def parts_at(text: str) -> Collection[PartName]:
-    """Return the parts that ``checkpoint:FOLDER`` stands for; none where ``text`` is none alone.
+    """Return the parts that ``checkpoint:FOLDER`` stands for; empty for any other ``text``.
 
-    Raises CheckpointError: there is no checkpoint in the folder.
+    Raises CheckpointError: the folder has no checkpoint.
     """
     if not text.startswith(registry.CHECKPOINT):
         return ()
@@ -100,12 +100,12 @@ def parts_at(text: str) -> Collection[PartName]:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule, and the values of its constants that tuning tries.
+    """A rule, and the values of its constants to try.
 
     Attributes:
-        orderer: Its name.
-        grid: Values by parameter; the default value is written None and leaves it out.
-        placers, sizers: The parts that go with it.
+        orderer: Name of the rule.
+        grid: Values by parameter; None stands for the default value and omits the parameter.
+        placers, sizers: Parts to combine it with.
     """
 
     orderer: str
@@ -115,14 +115,14 @@ class Rule:
 
     def candidates(self) -> list[Candidate]:
         """Return one candidate for every combination, the first values first."""
-        found = []
+        candidates = []
         for values in product(*self.grid.values()):
             pairs = zip(self.grid, values, strict=True)
             query = "&".join(f"{name}={value}" for name, value in pairs if value is not None)
             query = query.replace("e+", "e")  # a plus sign would be read as a space
             orderer = f"{self.orderer}?{query}" if query else self.orderer
-            found += [Candidate(orderer, *rest) for rest in product(self.placers, self.sizers)]
-        return found
+            candidates += [Candidate(orderer, *rest) for rest in product(self.placers, self.sizers)]
+        return candidates
 
 
 RULES: Final = (
@@ -143,10 +143,10 @@ RULES: Final = (
         },
     ),
 )
-"""Orderers that are quick to ask, for gangs of fixed size, with the constants that matter.
+"""Orderers that decide fast, for gangs of fixed size, with the constants that matter.
 
-The default, which is judged beside them, is not among them, but the paper's order that it is made
-of."""
+They include the paper's order, on which the default builds, but not the default itself, which is
+judged too."""
 DEFAULT_RULE: Final = Rule(
     "combined-priority",
     {
@@ -155,8 +155,8 @@ DEFAULT_RULE: Final = Rule(
         "service_preemption_delay_seconds": (None, 0, 900),
     },
 )
-"""The default order, with the constants that a cluster of its own may want otherwise."""
+"""The default order, with the constants that another cluster may want otherwise."""
 PLACERS: Final = ("packing", "packing?least_speedup=1000", "best-fit", "fgd")
-"""Placers that are tried beside an orderer."""
+"""Placers that are combined with an orderer."""
 ORACLES: Final = (Candidate("srtf", knows_run_times=True), Candidate("srsf", knows_run_times=True))
-"""Told true run times, as the ceiling."""
+"""Policies with true run times, as the ceiling."""

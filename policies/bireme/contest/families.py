@@ -1,11 +1,12 @@
 """Families of worlds by origin, and the split of each into training, validation and test.
 
-The split is fixed here: by time, by virtual cluster, by the number of a workload, by seed. What
-comes from one trace is one family, however many papers derived workloads from it. This module
-hands out what policies may be trained and tuned on; :mod:`bireme.contest.sealed` alone opens the
-test part, for ``bireme benchmark`` and for the evaluation of finished checkpoints.
+The split is fixed here: by time, by virtual cluster, by the number of a workload, by seed.
+Workloads that stem from one trace are one family, however many papers derived them from it. This
+module gives access to worlds that policies may be trained and tuned on. Only
+:mod:`bireme.contest.sealed` opens the test part, for ``bireme benchmark`` and for the evaluation of
+finished checkpoints.
 
-Blocks of a part come in an order that mixes early and late, so that the first few stand for all.
+Blocks of a part come in an order that mixes early and late, so that the first few represent all.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,7 +33,7 @@ from bireme.simulator.workload import Trace, TraceJob, template_of
 LOADS: Final = (0.7, 0.9, 1.1)
 PHILLY: Final = "philly/philly_2017-09-04_2017-11-14.csv.gz"
 HELD_OUT_CLUSTERS: Final = frozenset({"0e4a51", "6c71a0", "7f04ca"})
-"""Virtual clusters of Philly of which training and validation see nothing."""
+"""Virtual clusters of Philly that training and validation never see."""
 PHILLY_DAYS: Final[Mapping[Part, range]] = {
     "training": range(3, 42),
     "validation": range(42, 49),
@@ -63,9 +64,9 @@ _MAX_JOBS: Final = 1500
 """A day of more jobs is one user's sweep, and takes minutes to simulate."""
 _REMEMBERED: Final = 3000
 _FAILING: Final = replace(CHARGED, node_mtbf_seconds=4 * DAY)
-"""A node fails every four days: a hundred times as often as measured, to be seen within a day."""
+"""A node fails every four days, a hundred times as often as measured, to show within a day."""
 _POLLUX_OWN: Final = "goodput?fairness_power=-1&restart_seconds=30"
-"""With the constants of Pollux itself, which are not the defaults."""
+"""Goodput with the constants of Pollux itself, which are not the defaults."""
 _ELASTIC_RULES: Final = tuple(
     Rule(orderer, grid, sizers=("goodput", _POLLUX_OWN, "general", "optimus", "max"))
     for orderer, grid in (
@@ -87,11 +88,11 @@ class Family:
     """Worlds of one origin.
 
     Attributes:
-        says: What they are.
-        split: What each part holds.
-        rules: What is tuned on the training part, and the best of which is the baseline.
-        is_elastic: Its jobs may change size, so that sizers matter.
-        needs_data: Its workloads are in the folder of the traces.
+        says: Description of the worlds.
+        split: Description of each part.
+        rules: Rules that are tuned on the training part; the best of them is the baseline.
+        is_elastic: Whether its jobs may change size, so that sizers matter.
+        needs_data: Whether its workloads are in the folder of the traces.
     """
 
     name: str
@@ -118,14 +119,14 @@ def tuning_worlds(data: Path, family: str, part: Part, blocks: int) -> list[Worl
 
 
 def find(name: str) -> Family:
-    """Return the family called ``name``; SettingError names the nearest where there is none."""
+    """Return the family called ``name``; SettingError names the nearest if there is none."""
     if name not in FAMILIES:
         raise SettingError(f"no family is called {name!r}; {nearest(name, sorted(FAMILIES))}")
     return FAMILIES[name]
 
 
 def philly_jobs(data: Path, part: Part) -> Trace:
-    """Return Philly up to the end of ``part``, without the virtual clusters that are held out.
+    """Return Philly up to the end of ``part``, without the held-out virtual clusters.
 
     Raises:
         SettingError: ``part`` is the test, or the trace is missing.
@@ -138,7 +139,7 @@ def philly_jobs(data: Path, part: Part) -> Trace:
 
 
 def usual_days(trace: Trace, part: Part) -> list[int]:
-    """Return the days of ``part`` with neither few jobs nor one user's sweep, early and late mixed.
+    """Return the days of ``part`` with neither few jobs nor one user's sweep, in mixed order.
 
     ``trace`` is that of :func:`philly_jobs`, and days count from its start.
     """
@@ -146,19 +147,19 @@ def usual_days(trace: Trace, part: Part) -> list[int]:
 
 
 def history_before(trace: Trace, begin_days: float, every: int = 1) -> RuntimeHistory:
-    """Return the history of every ``every``-th job that ended before then, the latest 3000."""
-    ended = sorted(
+    """Return the history of every ``every``-th job that ended by then, the latest 3000."""
+    jobs = sorted(
         (job.submitted + job.duration_seconds, job.user, template_of(job), job.duration_seconds)
         for job in trace.jobs
         if job.submitted + job.duration_seconds <= begin_days * DAY
     )[::every]
     history = RuntimeHistory()
-    for _, user, template, seconds in ended[-_REMEMBERED:]:
+    for _, user, template, seconds in jobs[-_REMEMBERED:]:
         history.observe(user, template, seconds)
     return history
 
 
-# --- Philly, and what was derived from it --------------------------------------------------------
+# --- Philly, and workloads derived from it ------------------------------------------------------
 
 
 @cache
@@ -174,19 +175,19 @@ def _philly_until(data: Path, part: Part) -> Trace:
 def _philly(data: Path, part: Part, blocks: int) -> Iterator[World]:
     trace = _philly_until(data, part)
     held_out = _of(trace, HELD_OUT_CLUSTERS) if part == "test" else None
-    drawn: dict[str, list[tuple[str, Trace, float, float]]] = {}
+    windows_by_day: dict[str, list[tuple[str, Trace, float, float]]] = {}
     for day in _spread(list(PHILLY_DAYS[part])):
         name = f"day {day}"
         if _is_usual(trace, day):
-            drawn.setdefault(name, []).append((name, trace, float(day), 1.0))
-        # the same day, so of the same block: most of these jobs are among those of the day
+            windows_by_day.setdefault(name, []).append((name, trace, float(day), 1.0))
+        # The same day is the same block: most of these jobs are among those of the day.
         if held_out is not None and _is_usual(held_out, day, 100):
-            apart = f"held-out clusters, {name}"
-            drawn.setdefault(name, []).append((apart, held_out, float(day), 1.0))
-    named = list(drawn.items())
-    if held_out is not None:  # Muri's are of the same origin
+            label = f"held-out clusters, {name}"
+            windows_by_day.setdefault(name, []).append((label, held_out, float(day), 1.0))
+    named = list(windows_by_day.items())
+    if held_out is not None:  # Muri's traces have the same origin
         later = [(f"muri {name}", t, begin, _MURI_DAYS) for name, t, begin in _muri(data)]
-        named[2:2] = [(each[0], [each]) for each in later]
+        named[2:2] = [(entry[0], [entry]) for entry in later]
     for block, windows in named[:blocks]:
         for name, jobs, begin, length in windows:
             window = stretch(jobs, 0, begin, length, slice(None))
@@ -205,8 +206,8 @@ def _of(trace: Trace, clusters: frozenset[str]) -> Trace:
     return replace(trace, jobs=tuple(job for job in trace.jobs if job.queue in clusters))
 
 
-def _is_usual(trace: Trace, day: int, fewest: int = _MIN_JOBS) -> bool:
-    return fewest <= sum(day <= job.submitted / DAY < day + 1 for job in trace.jobs) <= _MAX_JOBS
+def _is_usual(trace: Trace, day: int, min_jobs: int = _MIN_JOBS) -> bool:
+    return min_jobs <= sum(day <= job.submitted / DAY < day + 1 for job in trace.jobs) <= _MAX_JOBS
 
 
 # --- openb ---------------------------------------------------------------------------------------
@@ -219,8 +220,8 @@ def _openb(data: Path, part: Part, blocks: int) -> Iterator[World]:
     nodes = [node for node in trace.nodes if node.allocatable.get(GPU, 0)]
     for day in _spread(list(_OPENB_DAYS[part]))[:blocks]:
         order = np.random.default_rng(day).permutation(len(nodes))
-        drawn = tuple(nodes[at] for at in order)
-        window = stretch(replace(pods, nodes=drawn), 0, float(day), 1.0, slice(None))
+        shuffled_nodes = tuple(nodes[index] for index in order)
+        window = stretch(replace(pods, nodes=shuffled_nodes), 0, float(day), 1.0, slice(None))
         history = history_before(pods, float(day))
         for world in _at_loads("openb", f"day {day}", part, window, history=history):
             fitting = tuple(job for job in world.trace.jobs if _fits(job, world.nodes))
@@ -231,9 +232,9 @@ def _openb(data: Path, part: Part, blocks: int) -> Iterator[World]:
 
 def _fits(job: TraceJob, nodes: Sequence[Node]) -> bool:
     (task,) = job.tasks
-    wanted = dict(task.request)
+    request = dict(task.request)
     return any(
-        all(node.allocatable.get(name, 0) >= amount for name, amount in wanted.items())
+        all(node.allocatable.get(name, 0) >= amount for name, amount in request.items())
         for node in nodes
     )
 
@@ -268,13 +269,13 @@ def _pollux(data: Path, part: Part, blocks: int) -> Iterator[World]:
 def _rigid(data: Path, part: Part, blocks: int) -> Iterator[World]:
     del data
     for seed in _SEEDS[part][:blocks]:
-        yield from _at_loads("rigid", f"seed {seed}", part, _drawn("diurnal", seed))
+        yield from _at_loads("rigid", f"seed {seed}", part, _window_from("diurnal", seed))
 
 
 def _failing(data: Path, part: Part, blocks: int) -> Iterator[World]:
     del data
     for seed in _SEEDS[part][:blocks]:
-        window = _drawn("poisson", seed)
+        window = _window_from("poisson", seed)
         yield from _at_loads("failing", f"seed {seed}", part, window, _FAILING, seed=seed)
 
 
@@ -282,22 +283,22 @@ def _heterogeneous(data: Path, part: Part, blocks: int) -> Iterator[World]:
     """Half of the nodes have V100, half H100, which are 3.7 times as fast."""
     del data
     for seed in _SEEDS[part][:blocks]:
-        window = _drawn("poisson", seed)
+        window = _window_from("poisson", seed)
         for world in _at_loads("heterogeneous", f"seed {seed}", part, window):
             models = ("Tesla-V100-SXM2-32GB", "NVIDIA-H100-80GB-HBM3")
             nodes = [
-                replace(node, labels={**node.labels, GPU_MODEL_LABEL: models[at % 2]})
-                for at, node in enumerate(world.nodes)
+                replace(node, labels={**node.labels, GPU_MODEL_LABEL: models[index % 2]})
+                for index, node in enumerate(world.nodes)
             ]
             physics = replace(world.physics, machines=MachineLaw(_speeds(nodes)))
             yield replace(world, nodes=nodes, physics=physics)
 
 
-def _drawn(generator: str, seed: int) -> Window:
+def _window_from(generator: str, seed: int) -> Window:
     return made(seed, read_trace(f"gen:{generator}?jobs=160&spread=1.8", seed=seed))
 
 
-# --- what they share -----------------------------------------------------------------------------
+# --- shared parts --------------------------------------------------------------------------------
 
 
 def _at_loads(
@@ -310,7 +311,7 @@ def _at_loads(
     seed: int = 0,
     block: str = "",
 ) -> Iterator[World]:
-    """Yield the window at each load; its ``block`` is what it ``says``, where it is not given."""
+    """Yield the window at each load; ``block`` defaults to ``says``."""
     for load in LOADS:
         yield world_of(
             window,
@@ -325,10 +326,10 @@ def _at_loads(
 
 
 def _spread(days: Sequence[int]) -> list[int]:
-    """Return ``days`` so that any first few of them lie all over the whole (van der Corput)."""
+    """Return ``days`` in an order whose first few lie all over the whole (van der Corput)."""
     bits = max(1, (len(days) - 1).bit_length())
     reverse = (int(f"{n:0{bits}b}"[::-1], 2) for n in range(2**bits))
-    return [days[at] for at in reverse if at < len(days)]
+    return [days[index] for index in reverse if index < len(days)]
 
 
 @cache
@@ -397,4 +398,4 @@ FAMILIES: Final[Mapping[str, Family]] = {
         ),
     )
 }
-"""By name."""
+"""Families by name."""

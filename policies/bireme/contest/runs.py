@@ -1,8 +1,8 @@
-"""Finished runs in a file, one line of JSON each, so that a contest goes on where it was cut off.
+"""Finished runs in a file, one line of JSON each, so that a stopped contest can continue.
 
-A line is known by its candidate and world, by what the world consists of, and by what decides: the
-version and code of Bireme, the bytes of learned parts and of a user's own module. A line whose key
-is another is not used again.
+The key of a line identifies its candidate and world, the contents of the world, and the deciding
+code: the version and code of Bireme, the bytes of learned parts and of a user's own module. A line
+with another key is not used again.
 """
 
 import hashlib
@@ -37,8 +37,8 @@ RUNS_FILE: Final = "runs.jsonl"
 _ONE_THREAD: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 OnProgress: TypeAlias = Callable[[int, int, float], None]
-"""Called with the number of finished runs, of all that were asked for, and the seconds that the
-rest should take."""
+"""Called with the number of finished runs, of all requested ones, and the expected remaining
+seconds."""
 
 
 class _Line(msgspec.Struct, frozen=True):
@@ -48,10 +48,10 @@ class _Line(msgspec.Struct, frozen=True):
 
 
 class Runs:
-    """Plays pairs of candidate and world, each once for a folder: see :meth:`play_all`."""
+    """Plays pairs of candidate and world, each once per folder: see :meth:`play_all`."""
 
     def __init__(self, folder: Path, jobs: int = 1, on_progress: OnProgress | None = None) -> None:
-        """``folder`` is made if it is not there; ``jobs`` is the number of processes.
+        """``folder`` is created if needed; ``jobs`` is the number of processes.
 
         Raises:
             SimulationError: the file in ``folder`` holds something else.
@@ -63,7 +63,7 @@ class Runs:
         self._digests: dict[int, tuple[World, str]] = {}
 
     def play_all(self, pairs: Sequence[tuple[Candidate, World]]) -> list[SimulationMetrics]:
-        """Return the metrics of every pair, in order; kept ones are not played again.
+        """Return the metrics of every pair, in order; finished runs are not played again.
 
         Raises:
             SimulationError: a run failed, or a process died.
@@ -74,18 +74,18 @@ class Runs:
         }
         began = time.monotonic()
         with self._file.open("a", encoding="utf-8") as file:
-            for done, (key, took, metrics) in enumerate(self._played(missing), start=1):
+            for done, (key, took, metrics) in enumerate(self._play_missing(missing), start=1):
                 line = _Line(key, round(took, 2), metrics)
                 self._kept[key] = line
                 file.write(msgspec.json.encode(line).decode() + "\n")
                 file.flush()
                 if self._on_progress is not None:
-                    left = (time.monotonic() - began) / done * (len(missing) - done)
-                    self._on_progress(done, len(missing), left)
+                    remaining = (time.monotonic() - began) / done * (len(missing) - done)
+                    self._on_progress(done, len(missing), remaining)
         return [self._kept[key].metrics for key in keys]
 
     def seconds(self, candidate: Candidate, world: World) -> float:
-        """Return how long that run took, in seconds of one process; 0 for one not played."""
+        """Return the duration of that run in seconds of one process; 0 if it was not played."""
         line = self._kept.get(self._key(candidate, world))
         return line.seconds if line else 0.0
 
@@ -93,7 +93,7 @@ class Runs:
         if not self._file.is_file():
             return {}
         text = self._file.read_bytes()
-        whole = text[: text.rfind(b"\n") + 1]  # what was cut off is played again
+        whole = text[: text.rfind(b"\n") + 1]  # a line that was cut off is played again
         if whole != text:
             self._file.write_bytes(whole)
         try:
@@ -106,24 +106,24 @@ class Runs:
         return {line.key: line for line in lines}
 
     def _key(self, candidate: Candidate, world: World) -> str:
-        known = self._digests.get(id(world))
-        if known is None or known[0] is not world:
-            known = self._digests[id(world)] = (world, _digest(world))
-        return f"{candidate.name} | {world.name} | {known[1]} {_deciding(candidate)}"
+        cached = self._digests.get(id(world))
+        if cached is None or cached[0] is not world:
+            cached = self._digests[id(world)] = (world, _digest(world))
+        return f"{candidate.name} | {world.name} | {cached[1]} {_deciding(candidate)}"
 
-    def _played(
+    def _play_missing(
         self, missing: Mapping[str, tuple[Candidate, World]]
     ) -> Iterator[tuple[str, float, SimulationMetrics]]:
         if self._jobs == 1 or len(missing) < 2:
             for key, pair in missing.items():
-                yield key, *_timed(*pair)
+                yield key, *_measure_play(*pair)
             return
         spawn = multiprocessing.get_context("spawn")  # forks of a process with threads may hang
         # One thread per process: all cores are busy with runs already.
         os.environ.update(dict.fromkeys(_ONE_THREAD, "1"))
         with ProcessPoolExecutor(self._jobs, spawn) as pool:
             try:
-                waiting = {pool.submit(_timed, *pair): key for key, pair in missing.items()}
+                waiting = {pool.submit(_measure_play, *pair): key for key, pair in missing.items()}
                 for done in as_completed(waiting):
                     yield waiting[done], *done.result()
             except BrokenProcessPool as error:
@@ -134,7 +134,7 @@ class Runs:
                 pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _timed(candidate: Candidate, world: World) -> tuple[float, SimulationMetrics]:
+def _measure_play(candidate: Candidate, world: World) -> tuple[float, SimulationMetrics]:
     began = time.monotonic()
     try:
         metrics = play(candidate, world)
@@ -144,7 +144,7 @@ def _timed(candidate: Candidate, world: World) -> tuple[float, SimulationMetrics
 
 
 def _digest(world: World) -> str:
-    """Return a digest of all that ``world`` consists of but for its history, which has a name."""
+    """Return a digest of the contents of ``world``, except for its history, which has a name."""
     jobs = [
         (job.name, job.submitted, job.duration_seconds, job.gpus, job.is_elastic, job.steps)
         for job in world.trace.jobs
@@ -156,19 +156,19 @@ def _digest(world: World) -> str:
 
 @cache
 def _deciding(candidate: Candidate) -> str:
-    """Return the version of Bireme, and digests of its code and of what ``candidate`` uses."""
-    found = [version("bireme"), _code_of(Path(bireme.__file__).parent)]
+    """Return the version of Bireme, and digests of its code and of the parts of ``candidate``."""
+    identities = [version("bireme"), _code_of(Path(bireme.__file__).parent)]
     for part in PARTS:
         name = getattr(candidate, part).partition("?")[0]
-        own = name.removeprefix(registry.CHECKPOINT)
-        folder = Path(own) if own != name else FOLDER / name
+        bare_name = name.removeprefix(registry.CHECKPOINT)
+        folder = Path(bare_name) if bare_name != name else FOLDER / name
         if name and (folder / CARD_FILE).is_file():
             card, _ = read_card(folder)
             network = card.parts.by_name().get(part)
-            found += [network.sha256[:16]] if network else []
-        elif ":" in name and own == name and (spec := find_spec(name.partition(":")[0])):
-            found.append(_code_of(Path(spec.origin or "")))
-    return " ".join(found)
+            identities += [network.sha256[:16]] if network else []
+        elif ":" in name and bare_name == name and (spec := find_spec(name.partition(":")[0])):
+            identities.append(_code_of(Path(spec.origin or "")))
+    return " ".join(identities)
 
 
 def _code_of(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""The test part of every family: what training, tuning and the choice of a policy cannot open.
+"""The test part of every family, which training, tuning and the choice of a policy cannot open.
 
 Only ``bireme benchmark`` and the evaluation of finished checkpoints import this module; an import
 contract keeps recipes from it.

@@ -1,6 +1,6 @@
-"""Tuning: the candidate with the least loss on training worlds, by halving or by all of them.
+"""Tuning: the candidate with the least loss on training worlds, by halving or on all of them.
 
-Deterministic: the same candidates and worlds have the same winner, and of equal ones the first.
+It is deterministic: the same candidates and worlds have the same winner, the first of equal ones.
 """
 
 import math
@@ -35,22 +35,22 @@ def play_all(pairs: Sequence[tuple[Candidate, World]]) -> list[SimulationMetrics
 
 
 def loss(metrics: SimulationMetrics) -> float:
-    """Return how bad a run was; infinite where a job never started, or did not finish.
+    """Return the loss of a run; infinite if a job never started, or did not finish.
 
         log mean JCT + 0.08 * log(1 h + p99 wait) + 0.005 * jobs past their wait bound
 
-    so that a hundredth of completion time counts alike in every world, and waits are not forgotten.
+    A hundredth of completion time counts alike in every world, and waits count too.
     """
     mean, tail = metrics.jct_seconds.mean, metrics.wait_seconds.p99
     if mean is None or tail is None or metrics.finished < metrics.jobs:
         return math.inf
-    late = _BOUND_WEIGHT * metrics.wait_bound_violations
-    return math.log(max(mean, 1.0)) + _WAIT_WEIGHT * math.log(3600.0 + tail) + late
+    bound_penalty = _BOUND_WEIGHT * metrics.wait_bound_violations
+    return math.log(max(mean, 1.0)) + _WAIT_WEIGHT * math.log(3600.0 + tail) + bound_penalty
 
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """One round of a tuning: the loss of each candidate, mean over so many worlds."""
+    """One round of a tuning: the mean loss of each candidate over the round's worlds."""
 
     worlds: int
     losses: tuple[tuple[Candidate, float], ...]
@@ -78,39 +78,42 @@ def tune(
     over them, and every further one twice as many with the better half of the candidates.
 
     Raises:
-        SettingError: there are no candidates or worlds, or one of ``worlds`` is kept for the test.
+        SettingError: there are no candidates or worlds, or one of ``worlds`` is for the test.
     """
     if not candidates or not worlds or rungs < 1:
         raise SettingError(
             f"{len(candidates)} candidates on {len(worlds)} worlds in {rungs} rungs leave nothing "
             "to tune; give at least one of each"
         )
-    if kept := [world.name for world in worlds if world.part == "test"]:
+    if test_names := [world.name for world in worlds if world.part == "test"]:
         raise SettingError(
-            f"world {kept[0]!r} is kept for the test; tune on worlds for training or validation"
+            f"world {test_names[0]!r} is kept for the test; tune on worlds for training or "
+            "validation"
         )
-    left, history = list(candidates), []
+    survivors, history = list(candidates), []
     for rung, step in enumerate(_steps(rungs)):
-        chosen = worlds[::step]
-        pairs = [(candidate, world) for candidate in left for world in chosen]
+        rung_worlds = worlds[::step]
+        pairs = [(candidate, world) for candidate in survivors for world in rung_worlds]
         table = np.array([loss(metrics) for metrics in players(pairs)])
-        means = table.reshape(len(left), len(chosen)).mean(axis=1).tolist()
-        history.append(Rung(len(chosen), tuple(zip(left, means, strict=True))))
-        order = sorted(range(len(left)), key=means.__getitem__)  # stable: ties by the order given
-        keep = 1 if rung == rungs - 1 else math.ceil(len(left) / 2)
-        left = [left[at] for at in sorted(order[:keep])]
-    return Tuned(left[0], tuple(history))
+        means = table.reshape(len(survivors), len(rung_worlds)).mean(axis=1).tolist()
+        history.append(Rung(len(rung_worlds), tuple(zip(survivors, means, strict=True))))
+        order = sorted(
+            range(len(survivors)), key=means.__getitem__
+        )  # stable: ties by the order given
+        keep = 1 if rung == rungs - 1 else math.ceil(len(survivors) / 2)
+        survivors = [survivors[index] for index in sorted(order[:keep])]
+    return Tuned(survivors[0], tuple(history))
 
 
 def runs_of(candidates: int, worlds: int, rungs: int = 1) -> int:
-    """Return how many runs :func:`tune` asks for."""
-    left, runs = candidates, 0
+    """Return the number of runs that :func:`tune` requests."""
+    survivors, runs = candidates, 0
     for step in _steps(rungs):
-        runs += left * math.ceil(worlds / step)
-        left = math.ceil(left / 2)
+        runs += survivors * math.ceil(worlds / step)
+        survivors = math.ceil(survivors / 2)
     return runs
 
 
 def _steps(rungs: int) -> list[int]:
-    """Return of how many worlds each rung plays one."""
+    """Return the sampling step of each rung."""
     return [2 ** (rungs - 1 - rung) for rung in range(rungs)]

@@ -1,4 +1,4 @@
-"""Verdicts: how a candidate does beside a baseline on the same worlds, with intervals.
+"""Verdicts: a candidate compared with a baseline on the same worlds, with intervals.
 
 The ratio is one of means, its interval a paired bootstrap over blocks of worlds (see
 :mod:`bireme.simulator.comparison`): days are drawn, and the loads of a drawn day come with it.
@@ -18,23 +18,23 @@ from bireme.simulator.metrics import SimulationMetrics
 
 Finding: TypeAlias = Literal["better", "worse", "level", "too few", "unfinished"]
 MIN_BLOCKS: Final = 5
-"""Of fewer blocks a bootstrap interval is too narrow to decide anything."""
+"""With fewer blocks a bootstrap interval is too narrow to decide anything."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A candidate beside a baseline.
+    """A candidate compared with a baseline.
 
     Attributes:
-        worlds, blocks: On how many both played.
+        worlds, blocks: Numbers of those that both played.
         jct: Mean completion time over the baseline's.
-        p99_wait: Mean over worlds of the p99 wait, over the baseline's; None where that one's is 0.
+        p99_wait: Mean over worlds of the p99 wait, over the baseline's; None if the latter is 0.
         stops, baseline_stops: Runs stopped for others or for faster GPUs in a world, on average.
         unfinished: Jobs of the candidate that never finished, over all worlds.
         fallbacks: Its decisions that the rules replaced, over all worlds.
-        p99_wait_seconds, baseline_p99_wait_seconds: What ``p99_wait`` is the ratio of.
-        p99_wait_change: The first less the second, in seconds: it has an interval also where hardly
-            anybody waits, and a ratio of seconds to none has not.
+        p99_wait_seconds, baseline_p99_wait_seconds: The two terms of the ratio ``p99_wait``.
+        p99_wait_change: The first less the second, in seconds: it has an interval even if hardly
+            any job waits, when the ratio has none.
     """
 
     worlds: int
@@ -51,10 +51,10 @@ class Verdict:
 
     @property
     def finding(self) -> Finding:
-        """What the interval of the mean completion time says.
+        """Finding by the interval of the mean completion time.
 
-        ``better`` or ``worse`` where it lies on one side of 1, else ``level``; ``too few`` where
-        there are too few blocks to say, ``unfinished`` where jobs did not finish.
+        ``better`` or ``worse`` if it lies on one side of 1, else ``level``; ``too few`` if there
+        are too few blocks, ``unfinished`` if jobs did not finish.
         """
         if self.unfinished:
             return "unfinished"
@@ -71,7 +71,7 @@ def verdict(
     runs: Sequence[SimulationMetrics],
     baseline: Sequence[SimulationMetrics],
 ) -> Verdict:
-    """Return the verdict on ``runs``, of which each was on the world at its place.
+    """Return the verdict on ``runs``, one on each of ``worlds`` in their order.
 
     Raises:
         SettingError: there are no worlds, not as many runs as worlds, or no job of a world
@@ -84,9 +84,9 @@ def verdict(
         )
     blocks = list(dict.fromkeys(world.block for world in worlds))
     of = np.array([blocks.index(world.block) for world in worlds])
-    ours, theirs = (_block_means(each, of, len(blocks)) for each in (runs, baseline))
-    drawn = draws(len(blocks))
-    jct, wait = ratios(ours, theirs, drawn)
+    ours, theirs = (_block_means(player_runs, of, len(blocks)) for player_runs in (runs, baseline))
+    samples = draws(len(blocks))
+    jct, wait = ratios(ours, theirs, samples)
     if jct is None:
         raise SettingError("a world has no finished job to compare by; give longer worlds")
     return Verdict(
@@ -100,7 +100,7 @@ def verdict(
         fallbacks=sum(run.fallbacks for run in runs),
         p99_wait_seconds=float(ours[:, 1].mean()),
         baseline_p99_wait_seconds=float(theirs[:, 1].mean()),
-        p99_wait_change=means(ours - theirs, drawn)[1],
+        p99_wait_change=means(ours - theirs, samples)[1],
     )
 
 

@@ -1,7 +1,7 @@
-"""Worlds: a workload on a cluster at a load, what is known beforehand, and what goes wrong.
+"""Worlds: a workload on a cluster at a load, with its history and its disturbances.
 
 All candidates of a contest play the same worlds, so that a comparison is paired. Worlds of one
-block share what makes them hard, as the loads of one day do: verdicts draw blocks, not worlds.
+block share their difficulty, as the loads of one day do: verdicts draw blocks, not worlds.
 """
 
 import copy
@@ -20,7 +20,7 @@ from bireme.simulator.simulation import ProgressCallback, SimulationConfig, simu
 from bireme.simulator.workload import Trace, with_true_estimates
 
 Part: TypeAlias = Literal["training", "validation", "test"]
-"""What a world may be used for: to choose constants, to stop a training in time, or to judge."""
+"""Purpose of a world: to choose constants, to stop a training in time, or to judge."""
 
 CHARGED: Final = Physics(restart_seconds=30.0, checkpoint_interval_seconds=1800.0)
 """A stop costs half a minute to restart, and the work since the last checkpoint, one every half
@@ -30,18 +30,18 @@ _CONFIG: Final = SimulationConfig(heartbeat_seconds=3600.0)
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class World:
-    """One simulation but for the policy.
+    """One simulation except for the policy.
 
     Attributes:
         name: Unique in a contest.
-        block: What it shares with other worlds; a verdict draws blocks.
-        part: What it may be used for.
+        block: Name of the group of similar worlds; a verdict draws blocks.
+        part: Purpose of the world.
         trace: The jobs, at the pace of the load.
-        physics: By default a stop is charged for.
+        physics: By default a stop costs time.
         settings: Those of the cluster; a candidate adds its own names and constants.
-        history: The run times known before the first job; None where none are learned.
-        load: Offered load; None where it follows from the cluster, as in a record.
-        seed: Of the physics.
+        history: The run times known before the first job; None if no run times are learned.
+        load: Offered load; None if it follows from the cluster, as in a record.
+        seed: Seed of the physics.
     """
 
     name: str
@@ -78,7 +78,7 @@ class World:
             physics=self.physics,
             seed=self.seed,
             on_progress=on_progress,
-            # it learns; the next policy starts from the same
+            # A copy, as it learns: the next policy starts from the same history.
             estimator=copy.deepcopy(self.history),
             config=_CONFIG,
         )
@@ -87,7 +87,7 @@ class World:
         if not self.trace.underway:
             return metrics
         # A job that ran already would count as one that waited for nothing.
-        ran = {there.job for there in self.trace.underway}
+        ran = {start.job for start in self.trace.underway}
         came = tuple(record for record in outcome.jobs if record.job.name not in ran)
         waits = measure(replace(outcome, jobs=came)).wait_seconds if came else Statistics()
         return replace(metrics, wait_seconds=waits)

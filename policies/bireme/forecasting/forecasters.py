@@ -1,8 +1,8 @@
-"""The interface of forecasters, and all of them by name, loaded when one is asked for.
+"""The interface of forecasters, and all of them by name, loaded on first use.
 
 Fitting and forecasting are two steps, so that a forecaster can be evaluated at many origins with
-the parameters it had at the first: a :class:`FittedModel` forecasts from any origin of its series,
-or of one that continues it, and learns nothing more.
+the parameters that it had at the first. A :class:`FittedModel` forecasts from any origin of its
+series, or of one that continues it, and learns nothing more.
 """
 
 from collections import deque
@@ -38,8 +38,8 @@ class Forecaster(Protocol):
         """Return the model for ``series``.
 
         Raises:
-            TooShortError: it has too few values.
-            ForecastError: it cannot be fitted for another reason.
+            TooShortError: the series has too few values.
+            ForecastError: the forecaster cannot be fitted for another reason.
         """
 
 
@@ -53,7 +53,7 @@ FORECASTERS: Final[Mapping[str, str]] = {
 }
 
 _REMEMBERED: Final = 2
-"""The fit for a back-test, and the shorter one by which a blend weighs its parts."""
+"""The fit for a back-test, and the shorter one that sets the weights of a blend."""
 
 
 class CachedFits:
@@ -66,8 +66,8 @@ class CachedFits:
 
     def fit(self, series: Series) -> FittedModel:
         """Return the cached model of an equal series, else that of the forecaster."""
-        for known, model in self._fits:
-            if known.equals(series):
+        for cached_series, model in self._fits:
+            if cached_series.equals(series):
                 return model
         model = self._inner.fit(series)
         self._fits.append((series, model))
@@ -80,27 +80,27 @@ def make(
     """Return the forecasters called ``names``; LSP shares its parts with the others.
 
     Args:
-        names: Which, in the order wanted.
-        steps: How far ahead the forecasts matter.
-        parts: Takes the place of what a name stands for: ``make(gru=Gru(train=...))``.
+        names: Names of forecasters, in the order of the result.
+        steps: Lead time at which the forecasts matter.
+        parts: Replacements by name: ``make(gru=Gru(train=...))``.
 
     Raises:
-        SettingError: no forecaster is called so (it names the nearest).
+        SettingError: no forecaster has the name; the message proposes the nearest.
     """
-    made: dict[str, Forecaster] = {name: CachedFits(part) for name, part in parts.items()}
-    return [_made(name, steps, made) for name in names]
+    cache: dict[str, Forecaster] = {name: CachedFits(part) for name, part in parts.items()}
+    return [_forecaster(name, steps, cache) for name in names]
 
 
-def _made(name: str, steps: int, made: dict[str, Forecaster]) -> Forecaster:
-    if name not in made:
+def _forecaster(name: str, steps: int, cache: dict[str, Forecaster]) -> Forecaster:
+    if name not in cache:
         if name == "lsp":
-            short, long = (_made(part, steps, made) for part in ("gru", "arima"))
-            made[name] = _load(name)(short, long, steps=steps)
+            short, long = (_forecaster(part, steps, cache) for part in ("gru", "arima"))
+            cache[name] = _load(name)(short, long, steps=steps)
         elif name in ("holt-winters", "arima"):
-            made[name] = CachedFits(_load(name)(steps))
+            cache[name] = CachedFits(_load(name)(steps))
         else:
-            made[name] = CachedFits(_load(name)())
-    return made[name]
+            cache[name] = CachedFits(_load(name)())
+    return cache[name]
 
 
 def _load(name: str) -> Any:

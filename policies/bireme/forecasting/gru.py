@@ -1,7 +1,7 @@
 """The short-period half of LSP: a gated recurrent network (GRU), served without torch.
 
-One network serves every series of its kind, because it sees each relative to that series' own last
-season; the one that comes with Bireme is for hourly demand of node pools. ``bireme train gru
+One network serves every series of its kind, because it sees each relative to the series' own last
+season. The one that comes with Bireme is for hourly demand of node pools. ``bireme train gru
 --series FILE`` trains one for a series.
 """
 
@@ -19,7 +19,7 @@ from bireme.onnx.errors import AnswerError, CheckpointError
 
 SHIPPED: Final = Path(__file__).parent / "checkpoints" / "gru"
 _ROWS_AT_ONCE: Final = 1024
-"""The memory of a call grows with its rows."""
+"""Maximum rows of a call, whose memory grows with them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,19 +31,19 @@ class GruModel:
     def at(self, values: FloatArray, origins: IntArray, steps: int) -> FloatArray:
         """See :class:`~bireme.forecasting.forecasters.FittedModel`.
 
-        What lies beyond the network's horizon is forecast from its own forecasts.
+        Beyond the network's horizon it forecasts from its own forecasts.
         """
         require_origins(origins, values, self.network.card.frame.least_values)
         logs = np.log1p(values)
         parts = np.array_split(origins, max(1, -(-len(origins) // _ROWS_AT_ONCE)))
-        found = np.concatenate([self._block(logs, part) for part in parts])
-        while found.shape[1] < steps:
+        forecasts = np.concatenate([self._block(logs, part) for part in parts])
+        while forecasts.shape[1] < steps:
             further = [
                 self._block(np.append(logs[:origin], np.log1p(row)), np.array([origin + len(row)]))
-                for origin, row in zip(origins, found, strict=True)
+                for origin, row in zip(origins, forecasts, strict=True)
             ]
-            found = np.hstack([found, np.concatenate(further)])
-        return found[:, :steps]
+            forecasts = np.hstack([forecasts, np.concatenate(further)])
+        return forecasts[:, :steps]
 
     def _block(self, logs: FloatArray, origins: IntArray) -> FloatArray:
         """Return one horizon of the network, shape (origins, horizon)."""
@@ -57,14 +57,14 @@ class GruModel:
 
 
 class Gru:
-    """Forecasts with a network, trained before or at every fit.
+    """Forecasts with a network that was trained before, or that is trained at every fit.
 
     Args:
         source: Folder of the network's checkpoint.
-        train: Makes a network for a series, in place of ``source``;
-            ``bireme.training.gru.networks.trained_for`` does, with torch.
-        evaluated_on: What its forecasts are evaluated on; a network that was trained on a part of
-            it is refused.
+        train: Makes a network for a series, in place of ``source``; an example with torch is
+            ``bireme.training.gru.networks.trained_for``.
+        evaluated_on: Data on which its forecasts are evaluated; a network that was trained on a
+            part of them is refused.
     """
 
     name = "gru"
@@ -93,7 +93,7 @@ class Gru:
         return GruModel(network)
 
     def _network(self) -> Network:
-        # Once: loading runs a smoke test, and the network is the same for every series.
+        # Loaded once: that runs a smoke test, and the network is the same for every series.
         if self._loaded is None:
             self._loaded = load(self._source, self._evaluated_on)
         return self._loaded
@@ -111,6 +111,8 @@ def _require_kind(card: ForecastCard, series: Series) -> None:
             f"network {card.name!r} is for {other}; train one for it: "
             "bireme train gru --series FILE"
         )
-    least = card.frame.least_values
-    if len(series) < least:
-        raise TooShortError(f"{len(series)} values; network {card.name!r} takes at least {least}")
+    min_values = card.frame.least_values
+    if len(series) < min_values:
+        raise TooShortError(
+            f"{len(series)} values; network {card.name!r} takes at least {min_values}"
+        )

@@ -1,10 +1,10 @@
 """Holt and Winters: level, damped trend and season, each smoothed exponentially, on logs.
 
-Weights are fitted by statsmodels (``ExponentialSmoothing``, additive), with and without a trend and
-with each season that has passed often enough. The one used erred least on the last quarter of the
-values, at the lead times wanted, or has the least AIC where that is too short. Forecasts from many
-origins cost one pass of the recursion (Hyndman et al., Forecasting with Exponential Smoothing,
-2008, chapter 3), with s the season, phi the damping:
+Weights are fitted by statsmodels (``ExponentialSmoothing``, additive), with and without a trend,
+and with each season that has passed often enough. The chosen one has the least error on the last
+quarter of the values, at the requested lead times, or the least AIC if that is too short. Forecasts
+from many origins cost one pass of the recursion (Hyndman et al., Forecasting with Exponential
+Smoothing, 2008, chapter 3), with s the season, phi the damping:
 
     level_t  = alpha (z_t - season_(t-s)) + (1 - alpha) (level_(t-1) + phi trend_(t-1))
     trend_t  = beta* (level_t - level_(t-1)) + (1 - beta*) phi trend_(t-1)
@@ -25,13 +25,13 @@ from bireme.forecasting.series import (
     ForecastError,
     Series,
     TooShortError,
+    evaluation_origins,
     from_logs,
-    held_out_origins,
     require_origins,
 )
 
-_FEWEST = 10
-"""The first states are estimated from so many values, and two seasons."""
+_MIN_VALUES = 10
+"""Minimum number of values from which the first states are estimated, as well as two seasons."""
 _WEIGHTS = (
     *("smoothing_level", "smoothing_trend", "smoothing_seasonal"),
     *("damping_trend", "initial_level", "initial_trend"),
@@ -43,8 +43,8 @@ class HoltWintersModel:
     """Weights (alpha, beta*, gamma, phi), and states before the first value.
 
     Attributes:
-        seasons: Shape (season,); (0.0,) where there is none.
-        most: The largest value fitted.
+        seasons: Shape (season,); (0.0,) without a season.
+        max_value: The largest fitted value.
     """
 
     level_weight: float
@@ -54,17 +54,17 @@ class HoltWintersModel:
     level: float
     trend: float
     seasons: FloatArray
-    most: float
+    max_value: float
 
     def at(self, values: FloatArray, origins: IntArray, steps: int) -> FloatArray:
         require_origins(origins, values, 1)
         levels, trends, seasons = self._states(np.log1p(values))
-        ahead = np.arange(steps)
-        damped = np.cumsum(self.damping ** (1.0 + ahead))
-        # Entry t + s of the seasons belongs to value t: what is known last repeats itself.
-        season = seasons[origins[:, None] + ahead % len(self.seasons)]
+        offsets = np.arange(steps)
+        damped = np.cumsum(self.damping ** (1.0 + offsets))
+        # Entry t + s of the seasons belongs to value t: the last known season repeats.
+        season = seasons[origins[:, None] + offsets % len(self.seasons)]
         logs = levels[origins, None] + trends[origins, None] * damped + season
-        return from_logs(logs, self.most)
+        return from_logs(logs, self.max_value)
 
     def _states(self, z: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return level and trend before each value and after the last, and season of each value."""
@@ -75,10 +75,10 @@ class HoltWintersModel:
         for t, value in enumerate(z.tolist()):
             levels[t], trends[t] = level, trend
             expected, season = level + self.damping * trend, float(seasons[t])
-            seen = self.level_weight * (value - season) + (1 - self.level_weight) * expected
-            kept = (1 - self.trend_weight) * self.damping * trend
-            trend = self.trend_weight * (seen - level) + kept
-            level = seen
+            next_level = self.level_weight * (value - season) + (1 - self.level_weight) * expected
+            damped_trend = (1 - self.trend_weight) * self.damping * trend
+            trend = self.trend_weight * (next_level - level) + damped_trend
+            level = next_level
             pulled = self.season_weight * (value - expected)
             seasons[t + period] = pulled + (1 - self.season_weight) * season
         levels[-1], trends[-1] = level, trend
@@ -94,28 +94,28 @@ class HoltWinters:
         self._steps = steps
 
     def fit(self, series: Series) -> HoltWintersModel:
-        """Raises TooShortError for fewer than 10 values, ForecastError where all are the same."""
+        """Raises TooShortError for fewer than 10 values, ForecastError if all are the same."""
         values = series.values
-        if len(values) < _FEWEST:
-            raise TooShortError(f"holt-winters needs {_FEWEST} values; there are {len(values)}")
+        if len(values) < _MIN_VALUES:
+            raise TooShortError(f"holt-winters needs {_MIN_VALUES} values; there are {len(values)}")
         if np.ptp(values) == 0:
             raise ForecastError("holt-winters: all values are the same; persistence says it all")
-        origins = held_out_origins(len(values), self._steps)
-        known = values[: origins[0]] if len(origins) else values
-        periods = [p for p in series.periods if max(_FEWEST + p, 2 * p) <= len(known)] or [0]
+        origins = evaluation_origins(len(values), self._steps)
+        training = values[: origins[0]] if len(origins) else values
+        periods = [p for p in series.periods if max(_MIN_VALUES + p, 2 * p) <= len(training)] or [0]
         shapes = list(product(periods, (True, False)))
-        fits = [_fitted(known, *shape) for shape in shapes]
+        fits = [_fit(training, *shape) for shape in shapes]
         if not len(origins):
             return _model(min(fits, key=lambda fit: float(fit.aic)), values)
-        errors = [_error(_model(fit, known), values, origins, self._steps) for fit in fits]
-        # Fitted again: the values that were held out are those that matter most.
-        return _model(_fitted(values, *shapes[int(np.argmin(errors))]), values)
+        errors = [_error(_model(fit, training), values, origins, self._steps) for fit in fits]
+        # Fitted again: the held-out values matter most.
+        return _model(_fit(values, *shapes[int(np.argmin(errors))]), values)
 
 
-def _fitted(values: FloatArray, period: int, has_trend: bool) -> Any:
+def _fit(values: FloatArray, period: int, has_trend: bool) -> Any:
     """Return the fit of statsmodels for a season of ``period`` steps, 0 for none."""
     with warnings.catch_warnings():
-        # They are about the search for the weights; the back-test evaluates its result.
+        # The warnings are about the search; the back-test evaluates its result.
         for kind in (ConvergenceWarning, RuntimeWarning):
             warnings.simplefilter("ignore", kind)
         try:
@@ -132,7 +132,7 @@ def _fitted(values: FloatArray, period: int, has_trend: bool) -> Any:
 
 
 def _model(fit: Any, values: FloatArray) -> HoltWintersModel:
-    # statsmodels gives NaN for the weights of a trend or a season that the model does not have.
+    # statsmodels gives NaN for the weights of a missing trend or season.
     weights = {name: float(np.nan_to_num(float(fit.params[name]))) for name in _WEIGHTS}
     seasons = np.array(fit.params["initial_seasons"], dtype=np.float64)
     return HoltWintersModel(
@@ -143,7 +143,7 @@ def _model(fit: Any, values: FloatArray) -> HoltWintersModel:
         level=weights["initial_level"],
         trend=weights["initial_trend"],
         seasons=seasons if len(seasons) else np.zeros(1),
-        most=float(values.max()),
+        max_value=float(values.max()),
     )
 
 

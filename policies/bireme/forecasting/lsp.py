@@ -46,7 +46,7 @@ class Lsp:
     Args:
         alpha: Weight of the network, 0 to 1; None fits it: the weight of the smallest mean
             absolute error over the last 15 % of the values, with both fitted to those before.
-        steps: How far ahead forecasts are evaluated when ``alpha`` is fitted.
+        steps: Lead time at which forecasts are evaluated when ``alpha`` is fitted.
 
     Raises:
         SettingError: ``alpha`` is outside 0 to 1.
@@ -63,10 +63,10 @@ class Lsp:
         self._alpha, self._steps = alpha, steps
 
     def fit(self, series: Series) -> BlendedModel:
-        alpha = self._fitted_alpha(series) if self._alpha is None else self._alpha
+        alpha = self._fit_alpha(series) if self._alpha is None else self._alpha
         return BlendedModel(self._gru.fit(series), self._arima.fit(series), alpha)
 
-    def _fitted_alpha(self, series: Series) -> float:
+    def _fit_alpha(self, series: Series) -> float:
         first = len(series) - max(self._steps, round(_VALIDATION_SHARE * len(series)))
         short, long = (
             back_test(part, series, first, steps=self._steps) for part in (self._gru, self._arima)

@@ -19,8 +19,8 @@ class Repeat:
 
     def at(self, values: FloatArray, origins: IntArray, steps: int) -> FloatArray:
         require_origins(origins, values, self.period)
-        ahead = np.arange(steps, dtype=np.int64) % self.period
-        repeated: FloatArray = values[origins[:, None] - self.period + ahead]
+        offsets = np.arange(steps, dtype=np.int64) % self.period
+        repeated: FloatArray = values[origins[:, None] - self.period + offsets]
         return repeated
 
 
@@ -36,15 +36,15 @@ class Persistence:
 class SeasonalNaive:
     """Forecasts the value one season ago.
 
-    Of several seasons it takes the one of the smallest mean absolute error over the values that all
-    seasons can forecast (Hyndman and Athanasopoulos, Forecasting: Principles and Practice,
+    From several seasons it takes the one with the smallest mean absolute error over the values that
+    all seasons can forecast (Hyndman and Athanasopoulos, Forecasting: Principles and Practice,
     section 5.2).
     """
 
     name = "seasonal-naive"
 
     def fit(self, series: Series) -> Repeat:
-        """Raises TooShortError where not even one season has passed, or where there is none."""
+        """Raises TooShortError if the series has no season, or not even one has passed."""
         if not series.periods:
             raise TooShortError("seasonal-naive needs a season; the series names no periods")
         periods = [period for period in series.periods if period <= len(series)]
@@ -56,8 +56,8 @@ class SeasonalNaive:
         return Repeat(min(periods, key=lambda period: _error(series.values, period, periods[-1])))
 
 
-def _error(values: FloatArray, period: int, longest: int) -> float:
-    """Return the mean absolute error of ``period`` on ``values[longest:]``; 0 without any."""
-    # Without the first values, which a longer season cannot forecast: all are judged by the same.
-    wrong = np.abs(values[period:] - values[:-period])[longest - period :]
+def _error(values: FloatArray, period: int, longest_period: int) -> float:
+    """Return the mean absolute error of ``period`` on ``values[longest_period:]``, or 0."""
+    # Without the first values, which a longer season cannot forecast: all use the same values.
+    wrong = np.abs(values[period:] - values[:-period])[longest_period - period :]
     return float(wrong.mean()) if len(wrong) else 0.0

@@ -1,12 +1,12 @@
 """Forecasting networks: their input windows, their card and their ONNX file.
 
-1. :func:`encode` turns a series into windows of ``log1p``, each row scaled by mean and deviation of
-   its own last season: one network then serves pools of two nodes and of two hundred. A row is made
-   for an origin, the index of the first value that is forecast, and sees nothing from there on.
+1. :func:`encode` turns a series into windows of ``log1p``. Each row is scaled by mean and deviation
+   of its own last season, so that one network serves pools of two nodes and of two hundred. A row
+   belongs to an origin, the index of the first forecast value, and sees nothing from there on.
 
-       past    the last ``window`` values, beside those one season back and their mean over seasons
-       ahead   per lead: the value one season back, the mean over seasons, the last value, and how
-               far ahead it is
+       past    the last ``window`` values, those one season back and their mean over seasons
+       ahead   per lead: the value one season back, the mean over seasons, the last value, and the
+               lead itself
 
 2. :func:`load` checks a checkpoint as a policy's is (:mod:`bireme.onnx.checkpoints`).
 3. :meth:`Network.forecasts` runs it.
@@ -32,18 +32,18 @@ from bireme.onnx.sessions import Array, Session, Shape
 MIN_SPREAD: Final = 1e-3
 """Deviation of logs below which a season counts as constant."""
 MAX_DEVIATIONS: Final = 20.0
-"""Forecasts lie no further from the mean of logs of the last season."""
+"""Maximum distance of forecasts from the mean of logs of the last season."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The size of a network's windows, and how far it forecasts.
+    """The size of a network's windows, and its horizon.
 
     Attributes:
-        window: Values in a row that it reads one after the other.
-        horizon: Steps that it forecasts at once.
+        window: Number of consecutive values that it reads one after the other.
+        horizon: Number of steps that it forecasts at once.
         periods: Seasons in steps, shortest first; may be ().
-        cycles: Past seasons over which a mean is taken, if there are so many.
+        cycles: Maximum number of past seasons over which a mean is taken.
     """
 
     window: int
@@ -53,7 +53,7 @@ class Frame:
 
     @property
     def least_values(self) -> int:
-        """The values that must lie before an origin."""
+        """Minimum number of values before an origin."""
         return self.window + max(self.periods, default=0)
 
     @property
@@ -72,7 +72,7 @@ class Rows:
 
     Attributes:
         inputs: By name of :attr:`Frame.inputs`, float32.
-        centre, spread: Of the logs of each row, shape (rows, 1).
+        centre, spread: Mean and deviation of the logs of each row, shape (rows, 1).
     """
 
     inputs: Mapping[str, Array]
@@ -90,37 +90,37 @@ def encode(logs: FloatArray, origins: IntArray, frame: Frame) -> Rows:
     centre, spread = _scales(logs, origins, max(frame.periods, default=frame.window))
     first = origins[:, None]
     past_at, ahead_at = first + np.arange(-frame.window, 0), first + np.arange(frame.horizon)
-    past, ahead = [logs[past_at]], list[FloatArray]()
+    past, lead_parts = [logs[past_at]], list[FloatArray]()
     for period in frame.periods:
         past += _seasons(logs, past_at, first, period, frame.cycles)
-        ahead += _seasons(logs, ahead_at, first, period, frame.cycles)
-    ahead.append(np.broadcast_to(logs[first - 1], ahead_at.shape))
-    shown = {
+        lead_parts += _seasons(logs, ahead_at, first, period, frame.cycles)
+    lead_parts.append(np.broadcast_to(logs[first - 1], ahead_at.shape))
+    scaled = {
         name: (np.stack(parts, axis=-1) - centre[:, :, None]) / spread[:, :, None]
-        for name, parts in (("past", past), ("ahead", ahead))
+        for name, parts in (("past", past), ("ahead", lead_parts))
     }
     leads = np.broadcast_to(np.arange(1, frame.horizon + 1) / frame.horizon, ahead_at.shape)
-    shown["ahead"] = np.concatenate([shown["ahead"], leads[:, :, None]], axis=-1)
-    inputs = {name: part.astype(np.float32) for name, part in shown.items()}
+    scaled["ahead"] = np.concatenate([scaled["ahead"], leads[:, :, None]], axis=-1)
+    inputs = {name: part.astype(np.float32) for name, part in scaled.items()}
     return Rows(inputs, centre, spread)
 
 
 def _seasons(
-    logs: FloatArray, at: IntArray, first: IntArray, period: int, cycles: int
+    logs: FloatArray, indices: IntArray, first: IntArray, period: int, cycles: int
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the values whole seasons before ``at`` and before ``first``: latest, and mean."""
-    # As few whole seasons as lead to before the origin: from there on nothing is known.
-    back = period * (np.maximum(at - first, 0) // period + 1)
-    places = (at - back)[..., None] - period * np.arange(cycles)
+    """Return the values whole seasons before ``indices`` and before ``first``: latest, and mean."""
+    # The fewest whole seasons that lead to before the origin: from there on nothing is known.
+    back = period * (np.maximum(indices - first, 0) // period + 1)
+    places = (indices - back)[..., None] - period * np.arange(cycles)
     is_there = places >= 0
-    found = np.where(is_there, logs[np.maximum(places, 0)], 0.0)
-    # Never over 0: before an origin lies a season at least (Frame.least_values).
-    return found[..., 0], found.sum(-1) / is_there.sum(-1)
+    seasons = np.where(is_there, logs[np.maximum(places, 0)], 0.0)
+    # Never a division by 0: at least one season lies before an origin (Frame.least_values).
+    return seasons[..., 0], seasons.sum(-1) / is_there.sum(-1)
 
 
 def _scales(logs: FloatArray, origins: IntArray, span: int) -> tuple[FloatArray, FloatArray]:
     """Return mean and deviation of the ``span`` values before each origin, shape (rows, 1)."""
-    # Sums from the start on cost the same for any span; about the mean, or squares lose digits.
+    # Sums from the start cost the same for any span; about the mean, or squares lose digits.
     middle = logs.mean()
     sums = np.stack([np.cumsum(np.insert((logs - middle) ** power, 0, 0.0)) for power in (1, 2)])
     mean, square = (sums[:, origins] - sums[:, origins - span]) / span
@@ -152,14 +152,14 @@ class DataRange(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ForecastCard(cards.BaseCard, frozen=True, kw_only=True):
-    """Everything about a forecasting network but its weights.
+    """Everything about a forecasting network except its weights.
 
     Attributes:
         trained_on: The recorded data that it was trained on; empty for generated data alone, None
-            where that is not known.
-        step_seconds: Of the series that it is for.
+            if that is unknown.
+        step_seconds: Step of its series.
         window, horizon, periods, cycles: As in :class:`~bireme.forecasting.networks.Frame`.
-        network: Its file.
+        network: File of the network.
     """
 
     trained_on: tuple[DataRange, ...] | None = None
@@ -198,8 +198,8 @@ def load(folder: Path, evaluated_on: Sequence[DataRange] = ()) -> Network:
     """Return the network in ``folder``.
 
     Raises:
-        CheckpointError: it cannot be used, or it was trained on a part of ``evaluated_on``, on
-            which it would be evaluated.
+        CheckpointError: the network cannot be used, or it was trained on a part of
+            ``evaluated_on``.
     """
     try:
         text = read_file(folder, cards.CARD_FILE, cards.MAX_CARD_BYTES)
@@ -213,24 +213,24 @@ def load(folder: Path, evaluated_on: Sequence[DataRange] = ()) -> Network:
 
 
 def _require_unseen(card: ForecastCard, evaluated_on: Sequence[DataRange]) -> None:
-    """Raise CheckpointError where the network has learned what it would be evaluated on."""
+    """Raise CheckpointError if the network has learned the data of its evaluation."""
     if not evaluated_on:
         return
     remedy = "evaluate on other days, or a network that was trained on generated demand only"
     if card.trained_on is None:
         raise CheckpointError(f"its card does not say on which days it was trained; {remedy}")
-    for asked in evaluated_on:
+    for evaluated in evaluated_on:
         for learned in card.trained_on:
-            first, last = max(asked.start, learned.start), min(asked.end, learned.end)
-            if asked.source == learned.source and first < last:
+            first, last = max(evaluated.start, learned.start), min(evaluated.end, learned.end)
+            if evaluated.source == learned.source and first < last:
                 raise CheckpointError(
-                    f"it was trained on {asked.source} from {clock_time(first)} to "
+                    f"it was trained on {evaluated.source} from {clock_time(first)} to "
                     f"{clock_time(last)}, on which it would be evaluated; {remedy}"
                 )
 
 
 def network_of(card: ForecastCard, model: bytes) -> Network:
-    """Return the network in the ONNX file ``model``; CheckpointError where it is not its card's."""
+    """Return the network in the ONNX file ``model``; CheckpointError if it contradicts its card."""
     where = f"{card.name}/{card.network.file}"
     if card.network.encoder != ENCODER:
         raise CheckpointError(
@@ -244,9 +244,9 @@ def network_of(card: ForecastCard, model: bytes) -> Network:
 
 
 def _smoke_test(network: Network, where: str) -> None:
-    """Run it once; CheckpointError where that gives no valid answer."""
+    """Run it once; CheckpointError if it gives no valid answer."""
     frame = network.card.frame
-    # Two origins: the first that there can be, and the end of the series.
+    # Two origins: the first possible one, and the end of the series.
     count = frame.least_values + frame.horizon
     logs = np.log1p(5 + 4 * np.sin(np.arange(count) / 3))
     try:

@@ -1,14 +1,14 @@
-"""The nightly job: for every NodePoolScaler read its history, forecast, write its status.
+"""The nightly job: for every NodePoolScaler, read its history, forecast, and write its status.
 
-The only module of forecasting that knows Kubernetes; everything it decides is
-:func:`bireme.forecasting.pool_forecast.forecast_pool`, which is pure.
+This is the only module of forecasting that knows Kubernetes. Its decisions are those of the pure
+function :func:`bireme.forecasting.pool_forecast.forecast_pool`.
 
     1. List the NodePoolScalers.
     2. Read the history of each: from its status, or from Prometheus (:mod:`bireme.prometheus`).
     3. Forecast, and merge the result into the status (:func:`status_of`).
 
-One pool that fails stops no other. Where its history cannot be read tonight, the forecast of last
-night stays (the operator follows it until it is 26 hours old), and the condition Forecast says why.
+A pool that fails stops no other. If its history cannot be read tonight, the forecast of last night
+stays (the operator follows it until it is 26 hours old), and the condition Forecast says why.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,7 +38,7 @@ _STATUS_KEPT: Final = {Reason.HISTORY_UNAVAILABLE, Reason.FORECAST_FAILED}
 
 
 class PoolsError(BiremeError):
-    """The pools cannot be listed, or one that was named does not exist; the text says which."""
+    """The pools cannot be listed, or a named one does not exist; the text says which."""
 
 
 class NightlyRun:
@@ -56,40 +56,40 @@ class NightlyRun:
         self._client, self._now, self._candidates = client, now, candidates
         self._write_line, self._dry_run = write_line, dry_run
 
-    async def forecast(self, wanted: Sequence[str] = ()) -> int:
-        """Forecast all pools, or those ``wanted``; return how many failed.
+    async def forecast(self, pool_names: Sequence[str] = ()) -> int:
+        """Forecast all pools, or those of ``pool_names``; return the number that failed.
 
         Raises:
-            PoolsError: they cannot be listed, or one that is wanted is not there.
+            PoolsError: the pools cannot be listed, or a named one does not exist.
         """
         pools = await self._pools()
-        if missing := set(wanted) - {pool.name for pool in pools}:
+        if missing := set(pool_names) - {pool.name for pool in pools}:
             raise PoolsError(f"there is no NodePoolScaler {', '.join(sorted(missing))}")
-        chosen = [pool for pool in pools if not wanted or pool.name in wanted]
-        failed = [pool.name for pool in chosen if not await self._process(pool)]
+        selected = [pool for pool in pools if not pool_names or pool.name in pool_names]
+        failed = [pool.name for pool in selected if not await self._process(pool)]
         which = f": {', '.join(failed)}" if failed else ""
-        self._write_line(f"{len(failed)} of {len(chosen)} pools failed{which}")
+        self._write_line(f"{len(failed)} of {len(selected)} pools failed{which}")
         return len(failed)
 
     async def _pools(self) -> list[PoolFacts]:
-        found: list[PoolFacts] = []
+        pools: list[PoolFacts] = []
         params: dict[str, str | int] = {"limit": _PAGE}
         try:
             while True:
                 path = names.path("nodepoolscalers")
                 page = wire.page(await self._client.get(path, params=params))
-                found += map(_facts, page.items or ())
+                pools += map(_facts, page.items or ())
                 if not page.metadata.next:
-                    return found
+                    return pools
                 params["continue"] = page.metadata.next
         except ApiError as error:
             raise PoolsError(f"NodePoolScalers cannot be listed: {error}") from error
 
     async def _process(self, pool: PoolFacts) -> bool:
-        """Forecast one pool and write its status; return whether that worked."""
-        forecast = await self._made(pool)
-        shown = f"{forecast.tomorrow}; " if forecast.is_made else ""
-        self._write_line(f"{pool.name}: {forecast.reason}: {shown}{cleaned(forecast.message)}")
+        """Forecast one pool and write its status; return whether both worked."""
+        forecast = await self._forecast_of(pool)
+        tomorrow = f"{forecast.tomorrow}; " if forecast.is_made else ""
+        self._write_line(f"{pool.name}: {forecast.reason}: {tomorrow}{cleaned(forecast.message)}")
         try:
             if not self._dry_run:
                 await self._write(pool, forecast)
@@ -101,8 +101,8 @@ class NightlyRun:
             return False
         return forecast.reason not in _STATUS_KEPT
 
-    async def _made(self, pool: PoolFacts) -> PoolForecast:
-        """Return a forecast, or why there is none."""
+    async def _forecast_of(self, pool: PoolFacts) -> PoolForecast:
+        """Return a forecast, or the reason why there is none."""
         if pool.spec is None:
             return PoolForecast((), Reason.FORECAST_FAILED, pool.fault)
         try:
@@ -118,12 +118,12 @@ class NightlyRun:
 
     async def _history(self, pool: PoolFacts, spec: NodePoolScalerSpec) -> PoolHistory:
         recorded = history_of(pool.status)
-        asked = spec.history.prometheus
-        if asked is None:
+        query = spec.history.prometheus
+        if query is None:
             return recorded
         hours = HISTORY_DAYS * DAY // HOUR
         start = self._now - self._now % HOUR - HOUR * hours
-        values, notes = await hourly(asked.url, asked.query, start, hours)
+        values, notes = await hourly(query.url, query.query, start, hours)
         if spec.history.measure == "Demand":
             return PoolHistory(start, values, np.full(hours, np.nan), notes)
         demand = hours_at([(recorded.start, recorded.demand)], start, hours)
@@ -150,13 +150,13 @@ class NightlyRun:
 def status_of(pool: PoolFacts, forecast: PoolForecast, now: float) -> dict[str, Any]:
     """Return the merge patch of ``status``; None removes a field."""
     patch = {"conditions": list(pool.status.get("conditions") or ())}
-    words = cleaned(forecast.message)
-    with_condition(patch, CONDITION, forecast.is_made, forecast.reason, words, now)
+    message = cleaned(forecast.message)
+    with_condition(patch, CONDITION, forecast.is_made, forecast.reason, message, now)
     if forecast.reason in _STATUS_KEPT:
         return patch
     if not forecast.is_made:
-        gone = dict.fromkeys(("forecast", "forecastTime", "model"))
-        return {**patch, **gone, "tomorrow": forecast.tomorrow}
+        cleared = dict.fromkeys(("forecast", "forecastTime", "model"))
+        return {**patch, **cleared, "tomorrow": forecast.tomorrow}
     return {
         **patch,
         "forecast": [
@@ -171,9 +171,9 @@ def status_of(pool: PoolFacts, forecast: PoolForecast, now: float) -> dict[str, 
         "tomorrow": forecast.tomorrow,
         "model": {
             "name": forecast.model,
-            "skill": _rounded(forecast.skill),
-            "accuracy": _rounded(forecast.accuracy),
-            "why": cleaned(forecast.why),
+            "skill": _round_or_none(forecast.skill),
+            "accuracy": _round_or_none(forecast.accuracy),
+            "why": cleaned(forecast.explanation),
         },
     }
 
@@ -182,5 +182,5 @@ def _facts(raw: msgspec.Raw) -> PoolFacts:
     return from_manifest(_CUSTOM.decode(raw))
 
 
-def _rounded(value: float | None) -> float | None:
+def _round_or_none(value: float | None) -> float | None:
     return None if value is None else round(value, 3)

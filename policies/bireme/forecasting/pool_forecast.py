@@ -1,14 +1,14 @@
 """The forecast of a node pool for the next two days: a history in, hours with quantiles out.
 
-Pure; the nightly job (:mod:`bireme.forecasting.nightly_job`) and the simulator both call
+It is pure; the nightly job (:mod:`bireme.forecasting.nightly_job`) and the simulator both call
 :func:`forecast_pool`:
 
     1. Clean the recorded hours by the wall clock of the pool (:func:`clean`).
-    2. Choose the model that did best lately (:mod:`bireme.forecasting.selection`).
+    2. Choose the model with the best recent forecasts (:mod:`bireme.forecasting.selection`).
     3. Forecast medians and upper quantiles for the hours in UTC.
 
-With the measure Tasks, finished jobs are forecast, and nodes follow by how many of them a node
-finishes per hour (:func:`task_rate`).
+With the measure Tasks, finished jobs are forecast, and nodes follow from the number of jobs that a
+node finishes per hour (:func:`task_rate`).
 """
 
 import math
@@ -28,36 +28,36 @@ from bireme.core.resources import BoolArray, FloatArray, IntArray
 from bireme.core.times import HOUR, clock_time
 from bireme.forecasting.forecasters import Forecaster
 from bireme.forecasting.selection import ModelChoice, choose
-from bireme.forecasting.series import ForecastError, Series, TooShortError, filled, gaps
+from bireme.forecasting.series import ForecastError, Series, TooShortError, fill_gaps, gaps
 
 # --- 1. Cleaning --------------------------------------------------------------------------------
 #
 # Every repair is a note. Days and weeks repeat by the wall clock, so the series has one value for
-# each hour of that clock: the hour that a change to summer time leaves out is interpolated, of the
-# one that comes twice the mean is taken.
+# each hour of that clock. The hour that a change to summer time skips is interpolated; an hour that
+# occurs twice counts as the mean of both.
 #
-# *   Values below 0 or beyond counting are refused: such an hour counts as not recorded.
-# *   A spike, more than 3 times what all other days but one ever reached, counts as the most that
-#     its hour of the day reached on other days. A rise that comes back on a third day is no spike.
-# *   Gaps of up to a day are filled with the same hour a week before, else by a line; a longer one
+# *   Values below 0 or above the maximum are refused: such an hour counts as not recorded.
+# *   A spike is more than 3 times the peak of all other days but one. It counts as the maximum of
+#     its hour of the day on other days. A rise that comes back on a third day is no spike.
+# *   Gaps of up to a day are filled with the same hour a week before, else by a line. A longer gap
 #     ends the history that is used.
 
 DAY_HOURS: Final = 24
 WEEK_HOURS: Final = 168
 MAX_GAP_HOURS: Final = 24
 MAX_FILLED: Final = 0.1
-"""Share of the hours that may be filled in."""
+"""Maximum share of the hours that may be filled in."""
 MAX_BEHIND_HOURS: Final = 48
-"""The history may end this long before now."""
+"""Maximum time by which the end of the history may lie before now."""
 SPIKE: Final = 3.0
 _MAX_AMOUNT: Final = 1e9
 
 
 class UnusableHistoryError(BiremeError):
-    """Nothing can be forecast from a history; ``has_gaps`` says that hours are missing."""
+    """No forecast can be made from a history; ``has_gaps`` says that hours are missing."""
 
-    def __init__(self, words: str, *, has_gaps: bool = False) -> None:
-        super().__init__(words)
+    def __init__(self, message: str, *, has_gaps: bool = False) -> None:
+        super().__init__(message)
         self.has_gaps = has_gaps
 
 
@@ -90,13 +90,13 @@ class WallClock:
 
     def hours(self, starts: FloatArray) -> IntArray:
         """Return the hour that the clock shows at each of ``starts``, POSIX seconds."""
-        return np.array([self._shown(start) for start in starts], dtype=np.int64)
+        return np.array([self._hour_at(start) for start in starts], dtype=np.int64)
 
-    def date(self, at: float) -> datetime:
-        """Return date and time by the clock at ``at``, POSIX seconds."""
-        return datetime.fromtimestamp(at, self._zone)
+    def date(self, time: float) -> datetime:
+        """Return date and time by the clock at ``time``, POSIX seconds."""
+        return datetime.fromtimestamp(time, self._zone)
 
-    def _shown(self, start: float) -> int:
+    def _hour_at(self, start: float) -> int:
         offset = self.date(start).utcoffset()
         return int((start + (offset.total_seconds() if offset else 0)) // HOUR)
 
@@ -106,35 +106,37 @@ def clean(
 ) -> CleanedHistory:
     """Return the series of ``values``, hours from ``start`` on, NaN where nothing was recorded.
 
-    Hours that are not over at ``now`` do not count. Repairs are appended to ``notes``, in words
-    that call the values ``unit``.
+    Hours that are not over at ``now`` do not count. Repairs are appended to ``notes``, which call
+    the values ``unit``.
 
     Raises:
-        UnusableHistoryError: nothing is left, the history ends more than two days before ``now``,
+        UnusableHistoryError: no hour remains, the history ends more than two days before ``now``,
             or more than a tenth of it is missing.
     """
     over = max(0, int((now - start) // HOUR))
-    kept = _accepted(values[:over].astype(np.float64), start, unit, notes)
-    starts = start + HOUR * np.arange(len(kept), dtype=np.float64)
-    shown = clock.hours(starts)
-    kept = _without_spikes(kept, starts, shown, unit, notes)
-    recorded = np.flatnonzero(~np.isnan(kept))
+    amounts = _refuse_invalid(values[:over].astype(np.float64), start, unit, notes)
+    starts = start + HOUR * np.arange(len(amounts), dtype=np.float64)
+    clock_hours = clock.hours(starts)
+    amounts = _without_spikes(amounts, starts, clock_hours, unit, notes)
+    recorded = np.flatnonzero(~np.isnan(amounts))
     if not len(recorded):
         raise UnusableHistoryError("no hour of it is recorded")
-    behind = over - 1 - int(recorded[-1])
-    if behind > MAX_BEHIND_HOURS:
-        raise UnusableHistoryError(f"the last {behind} hours are not recorded", has_gaps=True)
+    missing_hours = over - 1 - int(recorded[-1])
+    if missing_hours > MAX_BEHIND_HOURS:
+        raise UnusableHistoryError(
+            f"the last {missing_hours} hours are not recorded", has_gaps=True
+        )
     inside = slice(int(recorded[0]), int(recorded[-1]) + 1)
-    wall, first, skipped = _on_the_wall(kept[inside], shown[inside])
+    wall, first, skipped = _on_the_wall(amounts[inside], clock_hours[inside])
     wall, dropped, cut_hours = _since_the_last_long_gap(wall, skipped, notes)
-    whole = _filled(wall, skipped[dropped:], notes)
-    # The time of a wall clock is read as if it were UTC: what counts is the hour of the day.
+    whole = _fill_gaps(wall, skipped[dropped:], notes)
+    # The time of a wall clock is read as if it were UTC: only the hour of the day counts.
     series = Series(whole, HOUR, (DAY_HOURS, WEEK_HOURS), float(HOUR * (first + dropped)))
     return CleanedHistory(series, first + dropped, cut_hours)
 
 
-def _accepted(values: FloatArray, start: float, unit: str, notes: list[str]) -> FloatArray:
-    """Return ``values``, NaN where they are no amounts."""
+def _refuse_invalid(values: FloatArray, start: float, unit: str, notes: list[str]) -> FloatArray:
+    """Return ``values``, with NaN for invalid amounts."""
     wrong = np.flatnonzero(~np.isnan(values) & ~((values >= 0) & (values <= _MAX_AMOUNT)))
     if len(wrong):
         first = f"{values[wrong[0]]:g} {unit} at {clock_time(start + HOUR * wrong[0])}"
@@ -144,22 +146,22 @@ def _accepted(values: FloatArray, start: float, unit: str, notes: list[str]) -> 
 
 
 def _without_spikes(
-    values: FloatArray, starts: FloatArray, shown: IntArray, unit: str, notes: list[str]
+    values: FloatArray, starts: FloatArray, clock_hours: IntArray, unit: str, notes: list[str]
 ) -> FloatArray:
-    days, row = np.unique(shown // DAY_HOURS, return_inverse=True)
+    days, row = np.unique(clock_hours // DAY_HOURS, return_inverse=True)
     if len(days) < 4:
-        return values  # of so few days none is the usual one
+        return values  # so few days have no usual one
     peaks = np.full(len(days), -np.inf)
-    # fmax passes over hours that were not recorded.
+    # fmax ignores hours that were not recorded.
     np.fmax.at(peaks, row, values)
-    # The second highest of the other days: the third of all for the two highest themselves.
+    # The second highest of the other days, so the third of all for the two highest themselves.
     highest = np.sort(peaks)[::-1]
     limits = SPIKE * np.where(peaks >= highest[1], highest[2], highest[1])
     is_spike = (values > limits[row]) & (limits[row] > 0)
     usual, spikes = np.where(is_spike, np.nan, values), np.flatnonzero(is_spike)
-    for at in spikes:
-        same = usual[shown % DAY_HOURS == shown[at] % DAY_HOURS]
-        values[at] = np.nan if np.isnan(same).all() else np.nanmax(same)
+    for index in spikes:
+        same = usual[clock_hours % DAY_HOURS == clock_hours[index] % DAY_HOURS]
+        values[index] = np.nan if np.isnan(same).all() else np.nanmax(same)
     if len(spikes):
         notes.append(
             f"{len(spikes)} hours from "
@@ -169,22 +171,22 @@ def _without_spikes(
     return values
 
 
-def _on_the_wall(values: FloatArray, shown: IntArray) -> tuple[FloatArray, int, BoolArray]:
-    """Return a value for each hour of the clock, the first hour, and the hours it left out."""
-    first = int(shown[0])
-    at = shown - first
-    hours = int(at[-1]) + 1
-    there = ~np.isnan(values)
-    sums = np.bincount(at[there], weights=values[there], minlength=hours)
-    counts = np.bincount(at[there], minlength=hours)
+def _on_the_wall(values: FloatArray, clock_hours: IntArray) -> tuple[FloatArray, int, BoolArray]:
+    """Return a value for each hour of the clock, the first hour, and the hours that it skipped."""
+    first = int(clock_hours[0])
+    offsets = clock_hours - first
+    hours = int(offsets[-1]) + 1
+    is_recorded = ~np.isnan(values)
+    sums = np.bincount(offsets[is_recorded], weights=values[is_recorded], minlength=hours)
+    counts = np.bincount(offsets[is_recorded], minlength=hours)
     wall = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
-    return wall, first, np.bincount(at, minlength=hours) == 0
+    return wall, first, np.bincount(offsets, minlength=hours) == 0
 
 
 def _since_the_last_long_gap(
     wall: FloatArray, skipped: BoolArray, notes: list[str]
 ) -> tuple[FloatArray, int, int]:
-    """Return the values after the last gap too long to fill, hours dropped, hours missing."""
+    """Return the values after the last gap too long to fill, the hours dropped and missing."""
     long = [gap for gap in gaps(wall) if gap[1] - gap[0] > MAX_GAP_HOURS]
     dropped = long[-1][1] if long else 0
     cut_hours = long[-1][1] - long[-1][0] if long else 0
@@ -202,45 +204,45 @@ def _since_the_last_long_gap(
     return wall, dropped, cut_hours
 
 
-def _filled(wall: FloatArray, skipped: BoolArray, notes: list[str]) -> FloatArray:
+def _fill_gaps(wall: FloatArray, skipped: BoolArray, notes: list[str]) -> FloatArray:
     """Return ``wall``, which begins and ends with a value, without gaps."""
     missing = np.isnan(wall)
     counted = int((missing & ~skipped).sum())
     if counted:
         notes.append(f"{counted} missing hours filled with the week before, else by a line")
-    return filled(wall, WEEK_HOURS, by_line=skipped)
+    return fill_gaps(wall, WEEK_HOURS, by_line=skipped)
 
 
 # --- 2. and 3. The forecast ---------------------------------------------------------------------
 
 HORIZON_HOURS: Final = 48
 ENOUGH_HOURS: Final = 14 * DAY_HOURS
-"""From here on models are fitted and compared; with less the last days are repeated."""
+"""Minimum history for fitted models; a shorter one repeats its last days."""
 # The shortest test, of the horizon and a day, takes three days, the season before it another.
 MIN_HOURS: Final = 4 * DAY_HOURS
 TEST_HOURS: Final = 14 * DAY_HOURS
 RHO: Final = 0.8
-"""Weight of the rate that was known before the last day."""
+"""Weight of the rate known before the last day."""
 
 
 @dataclass(frozen=True, slots=True)
 class PoolForecast:
-    """The forecast of a pool, or why there is none.
+    """The forecast of a pool, or the reason why there is none.
 
     Attributes:
         hours: Nodes' worth by hour (UTC) from that of now on; () without a forecast.
         reason: Reason of the condition Forecast.
-        why: The same in words.
-        notes: Faults of the history, and how they were repaired.
+        explanation: The reason as text.
+        notes: Faults of the history, and their repairs.
         model: Name of the forecaster.
         skill: Against seasonal-naive on the last days: 1 at best, 0 as good; None if unknown.
-        accuracy: 1 - WAPE on the last days; None where nothing was asked for in them.
+        accuracy: 1 - WAPE on the last days; None if nothing was demanded in them.
         tomorrow: The next day in a few words, or that nothing is forecast.
     """
 
     hours: tuple[HourForecast, ...]
     reason: Reason
-    why: str
+    explanation: str
     notes: tuple[str, ...] = ()
     model: str = ""
     skill: float | None = None
@@ -249,13 +251,13 @@ class PoolForecast:
 
     @property
     def is_made(self) -> bool:
-        """True where there is a forecast to go by."""
+        """Whether there is a forecast to follow."""
         return bool(self.hours)
 
     @property
     def message(self) -> str:
         """Message of the condition Forecast."""
-        return "; ".join((self.why, *self.notes))
+        return "; ".join((self.explanation, *self.notes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,9 +266,9 @@ class NightlySettings:
 
     Attributes:
         quantile: Probability that demand stays below the upper value, 0.5 to 0.99.
-        minimum, maximum: Nodes, for the text about tomorrow.
-        measure: What is forecast.
-        time_zone: Days and weeks repeat by its clock.
+        minimum, maximum: Numbers of nodes, for the text about tomorrow.
+        measure: The forecast quantity.
+        time_zone: The zone by whose clock days and weeks repeat.
     """
 
     quantile: float
@@ -281,10 +283,10 @@ def forecast_pool(
 ) -> PoolForecast:
     """Forecast the 48 hours from that of ``now`` (POSIX seconds) on.
 
-    ``candidates`` are tried beside the seasonal-naive forecaster.
+    ``candidates`` compete with the seasonal-naive forecaster.
 
     Raises:
-        SettingError: there is no such time zone.
+        SettingError: the time zone does not exist.
     """
     notes = list(history.notes)
     try:
@@ -306,56 +308,59 @@ def _forecast(
     candidates: Sequence[Forecaster],
     notes: list[str],
 ) -> PoolForecast:
-    """Do as :func:`forecast_pool`, but raise; ``notes`` name repairs also then."""
+    """Do as :func:`forecast_pool`, but raise; ``notes`` gets the repairs in any case."""
     clock = WallClock(settings.time_zone)
     is_tasks = settings.measure == "Tasks"
     values, unit = (history.tasks, "tasks") if is_tasks else (history.demand, "nodes")
     cleaned = clean(history.start, values, now, clock, unit, notes)
     factor = _nodes_per_task(history, notes) if is_tasks else 1.0
     starts = now - now % HOUR + HOUR * np.arange(HORIZON_HOURS, dtype=np.float64)
-    chosen, median, upper = _points(cleaned, clock.hours(starts), settings.quantile, candidates)
+    choice, median, upper = _points(cleaned, clock.hours(starts), settings.quantile, candidates)
     hours = tuple(
         HourForecast(float(start), float(p50), float(high))
         for start, p50, high in zip(starts, factor * median, factor * upper, strict=True)
     )
-    reason, why = _verdict(chosen, cleaned)
-    faults = (f"{name} failed: {fault}" for name, fault in chosen.faults.items())
+    reason, explanation = _verdict(choice, cleaned)
+    faults = (f"{name} failed: {fault}" for name, fault in choice.faults.items())
     return PoolForecast(
         hours,
         reason,
-        why,
+        explanation,
         (*notes, *faults),
-        chosen.name,
-        chosen.skill,
-        chosen.scores[chosen.name].accuracy_wape,
-        _tomorrow(hours, now, clock, settings, chosen.name),
+        choice.name,
+        choice.skill,
+        choice.scores[choice.name].accuracy_wape,
+        _tomorrow(hours, now, clock, settings, choice.name),
     )
 
 
 def _points(
-    cleaned: CleanedHistory, shown: IntArray, quantile: float, candidates: Sequence[Forecaster]
+    cleaned: CleanedHistory,
+    clock_hours: IntArray,
+    quantile: float,
+    candidates: Sequence[Forecaster],
 ) -> tuple[ModelChoice, FloatArray, FloatArray]:
-    """Return the model chosen, and medians and upper values of the hours ``shown``."""
+    """Return the chosen model, and medians and upper values of ``clock_hours``."""
     series = cleaned.series
-    known = len(series)
-    if known < MIN_HOURS:
+    recorded_hours = len(series)
+    if recorded_hours < MIN_HOURS:
         raise UnusableHistoryError(
-            f"{known} hours are recorded in a row; a forecast takes {MIN_HOURS}",
+            f"{recorded_hours} hours are recorded in a row; a forecast takes {MIN_HOURS}",
             has_gaps=cleaned.cut_hours > 0,
         )
-    # An hour that comes twice is known from its first time: the second goes by the hour after it.
-    ahead = np.maximum(shown - cleaned.first_hour - known, 0)
-    steps = int(ahead[-1]) + 1
-    test = min(TEST_HOURS, max(known // 2 // DAY_HOURS * DAY_HOURS, steps + DAY_HOURS))
-    tried = candidates if known >= ENOUGH_HOURS else ()
-    chosen = choose(series, tried, steps, test, quantile)
-    points = chosen.model.at(series.values, np.array([known], dtype=np.int64), steps)[0]
-    median, upper = (chosen.intervals.quantile(points, q)[ahead] for q in (0.5, quantile))
-    return chosen, median, upper
+    # The second occurrence of an hour that comes twice uses the forecast of its first.
+    leads = np.maximum(clock_hours - cleaned.first_hour - recorded_hours, 0)
+    steps = int(leads[-1]) + 1
+    test = min(TEST_HOURS, max(recorded_hours // 2 // DAY_HOURS * DAY_HOURS, steps + DAY_HOURS))
+    tried = candidates if recorded_hours >= ENOUGH_HOURS else ()
+    choice = choose(series, tried, steps, test, quantile)
+    points = choice.model.at(series.values, np.array([recorded_hours], dtype=np.int64), steps)[0]
+    median, upper = (choice.intervals.quantile(points, q)[leads] for q in (0.5, quantile))
+    return choice, median, upper
 
 
 def _nodes_per_task(history: PoolHistory, notes: list[str]) -> float:
-    """Return the nodes that one task per hour takes, by days that have both tasks and nodes."""
+    """Return the nodes that one task per hour takes, from days with both tasks and nodes."""
     columns = history.tasks, history.demand
     both = np.logical_and(*(np.isfinite(column) & (column >= 0) for column in columns))
     tasks, nodes = (np.where(both, column, 0.0) for column in columns)
@@ -382,29 +387,41 @@ def task_rate(observed: Sequence[float]) -> float:
     return smoothed
 
 
-def _verdict(chosen: ModelChoice, cleaned: CleanedHistory) -> tuple[Reason, str]:
-    known = len(cleaned.series)
-    if known < ENOUGH_HOURS:
-        words = f"{chosen.name}: {known} hours are recorded in a row, models take {ENOUGH_HOURS}"
+def _verdict(choice: ModelChoice, cleaned: CleanedHistory) -> tuple[Reason, str]:
+    recorded_hours = len(cleaned.series)
+    if recorded_hours < ENOUGH_HOURS:
+        explanation = (
+            f"{choice.name}: {recorded_hours} hours are recorded in a row, "
+            f"models take {ENOUGH_HOURS}"
+        )
         has_gaps = cleaned.cut_hours > 0
         reason = Reason.HISTORY_HAS_GAPS if has_gaps else Reason.TOO_LITTLE_HISTORY
-        return reason, words
-    if chosen.name == chosen.baseline:
-        return Reason.SEASONAL_NAIVE_USED, chosen.summary
-    return Reason.FORECAST_MADE, chosen.summary
+        return reason, explanation
+    if choice.name == choice.baseline:
+        return Reason.SEASONAL_NAIVE_USED, choice.summary
+    return Reason.FORECAST_MADE, choice.summary
 
 
 def _tomorrow(
     hours: Sequence[HourForecast], now: float, clock: WallClock, settings: NightlySettings, by: str
 ) -> str:
-    """Return such as ``Mon 6-14 nodes, most at 14:00, by lsp``."""
+    """Return a text such as ``Mon 6-14 nodes, most at 14:00, by lsp``."""
     today = clock.date(now).date()
     next_day = [(clock.date(h.start), h.upper) for h in hours if clock.date(h.start).date() > today]
     first = next_day[0][0].date()
-    # A hair above a whole node, by rounding alone, takes no further node.
-    wanted = [(at, math.ceil(upper - 1e-9)) for at, upper in next_day if at.date() == first]
-    low, (most_at, high) = min(n for _, n in wanted), max(wanted, key=lambda each: each[1])
-    fewest, most = (min(max(n, settings.minimum), settings.maximum) for n in (low, high))
-    span = f"{fewest}-{most} nodes, most at {most_at:%H:%M}" if fewest < most else f"{most} nodes"
+    # An excess over a whole node by rounding alone takes no further node.
+    node_counts = [
+        (time, math.ceil(upper - 1e-9)) for time, upper in next_day if time.date() == first
+    ]
+    low, (most_at, high) = (
+        min(n for _, n in node_counts),
+        max(node_counts, key=lambda pair: pair[1]),
+    )
+    min_nodes, max_nodes = (min(max(n, settings.minimum), settings.maximum) for n in (low, high))
+    span = (
+        f"{min_nodes}-{max_nodes} nodes, most at {most_at:%H:%M}"
+        if min_nodes < max_nodes
+        else f"{max_nodes} nodes"
+    )
     beyond = f" ({high} wanted)" if high > settings.maximum else ""
     return f"{first:%a} {span}{beyond}, by {by}"

@@ -1,13 +1,13 @@
 """Model selection: back-test the candidates, take the best one that beats the baseline.
 
-1. :func:`back_test` fits a forecaster to the values before the first origin and asks it from one
+1. :func:`back_test` fits a forecaster to the values before the first origin and forecasts from one
    origin after the other.
 2. :class:`Intervals` turns the errors of a back-test into quantiles, lead time by lead time.
-3. :func:`choose` compares by pinball loss at the quantile that nodes are asked for by, as too few
-   nodes cost more than too many. No model is used that did worse than the seasonal-naive forecast
-   (without a whole season: than persistence), in that loss or in absolute error.
+3. :func:`choose` compares by pinball loss at the quantile by which nodes are requested, as too few
+   nodes cost more than too many. It never chooses a model that is worse than the seasonal-naive
+   forecast (without a whole season: than persistence), in that loss or in absolute error.
 
-Accuracies are those of the papers, 1 - MAPE and 1 - WAPE; as both look good on any steady series,
+Accuracies are those of the papers, 1 - MAPE and 1 - WAPE. Both look good on any steady series, so
 skill against another forecaster goes with them.
 """
 
@@ -42,7 +42,7 @@ class Intervals:
 
     @classmethod
     def of(cls, forecasts: FloatArray, actuals: FloatArray) -> "Intervals":
-        """Return those of ``forecasts`` and what came, both of shape (n, steps)."""
+        """Return the intervals of ``forecasts`` and their actual values, of shape (n, steps)."""
         return cls(np.sort(np.sqrt(actuals) - np.sqrt(forecasts), axis=0))
 
     def quantile(self, points: FloatArray, q: float) -> FloatArray:
@@ -55,23 +55,23 @@ class Intervals:
         Raises:
             TooShortError: there are fewer than ``q / (1 - q)`` errors.
         """
-        seen = len(self.errors)
+        count = len(self.errors)
         # The hair keeps (n + 1) q from passing a whole number by rounding alone.
-        rank = max(1, math.ceil((seen + 1) * q - 1e-9))
-        if rank > seen:
+        rank = max(1, math.ceil((count + 1) * q - 1e-9))
+        if rank > count:
             raise TooShortError(
-                f"{seen} errors of forecasts say nothing about quantile {q}; it takes "
+                f"{count} errors of forecasts say nothing about quantile {q}; it takes "
                 f"{math.ceil(q / (1 - q) - 1e-9)}"
             )
         roots, error = np.sqrt(points), self.errors[rank - 1, : points.shape[-1]]
-        # The square of their sum, written so that an error of 0 leaves a point as it is.
+        # The square of their sum, in a form in which an error of 0 changes no point.
         bounds: FloatArray = np.where(roots > -error, points + error * (2 * roots + error), 0.0)
         return bounds
 
 
 @dataclass(frozen=True, slots=True)
 class BackTest:
-    """Forecasts of past origins, shape (n,), beside what came, both of shape (n, steps)."""
+    """Forecasts of past origins, shape (n,), and actual values, both of shape (n, steps)."""
 
     origins: IntArray
     forecasts: FloatArray
@@ -79,26 +79,26 @@ class BackTest:
 
     @property
     def mean_absolute_error(self) -> float:
-        """In the unit of the series."""
+        """Mean absolute error in the unit of the series."""
         return float(np.abs(self.actuals - self.forecasts).mean())
 
     @property
     def accuracy_mape(self) -> float | None:
-        """1 - mean of \\|error\\| / actual; None where an actual value is 0."""
+        """1 - mean of \\|error\\| / actual; None if an actual value is 0."""
         if not self.actuals.all():
             return None
         return 1 - float((np.abs(self.actuals - self.forecasts) / self.actuals).mean())
 
     @property
     def accuracy_wape(self) -> float | None:
-        """1 - sum of \\|error\\| / sum of actual values; None where all of those are 0."""
+        """1 - sum of \\|error\\| / sum of actual values; None if all of those are 0."""
         total = float(self.actuals.mean())
         return 1 - self.mean_absolute_error / total if total else None
 
     def skill(self, other: "BackTest") -> float | None:
         """1 - mean absolute error / that of ``other``: 1 is perfect, 0 as good, below 0 worse.
 
-        None where ``other`` is perfect and this is not.
+        None if ``other`` is perfect and this is not.
         """
         mine, theirs = self.mean_absolute_error, other.mean_absolute_error
         if theirs:
@@ -113,18 +113,18 @@ class BackTest:
 
         Raises TooShortError as :meth:`Intervals.quantile`.
         """
-        under = self.actuals - self._crossed(q)
+        under = self.actuals - self._cross_quantiles(q)
         losses: FloatArray = np.maximum(q * under, (q - 1) * under).mean(axis=1)
         return losses
 
     def coverage(self, q: float) -> float:
         """Return the share of actual values not above their quantile ``q``, as in pinball."""
-        return float((self.actuals <= self._crossed(q)).mean())
+        return float((self.actuals <= self._cross_quantiles(q)).mean())
 
     def intervals(self) -> Intervals:
         return Intervals.of(self.forecasts, self.actuals)
 
-    def _crossed(self, q: float) -> FloatArray:
+    def _cross_quantiles(self, q: float) -> FloatArray:
         # Each half is evaluated with the errors of the other: no quantile has seen its own test.
         half = len(self.origins) // 2
         first, last = slice(None, half), slice(half, None)
@@ -141,11 +141,11 @@ def back_test(
 ) -> BackTest:
     """Test ``forecaster`` at ``first_origin`` and each ``every`` steps later, ``steps`` ahead.
 
-    Later origins know more values, not better parameters.
+    Later origins have more values, but no better parameters.
 
     Raises:
-        TooShortError: no whole horizon lies behind ``first_origin``, or fitting takes more values.
-        ForecastError: it cannot be fitted to the values before ``first_origin``.
+        TooShortError: no whole horizon follows ``first_origin``, or fitting takes more values.
+        ForecastError: the forecaster cannot be fitted to the values before ``first_origin``.
     """
     last = len(series) - steps
     if not 0 < first_origin <= last:
@@ -164,12 +164,12 @@ class ModelChoice:
     """The model to use, and the back-tests of all.
 
     Attributes:
-        name: Of the forecaster chosen.
-        model: Fitted to the whole series.
-        intervals: From the errors of its back-test.
+        name: Name of the chosen forecaster.
+        model: The model fitted to the whole series.
+        intervals: Intervals by the errors of its back-test.
         baseline: Name of the forecaster to beat: seasonal-naive, or persistence.
-        scores: Back-tests by name of forecaster, the baseline among them.
-        faults: Why a forecaster could not be tried, by its name.
+        scores: Back-tests by name of forecaster, with the baseline.
+        faults: Reasons why a forecaster could not be tried, by its name.
         summary: The choice and its reason in one sentence.
     """
 
@@ -183,7 +183,7 @@ class ModelChoice:
 
     @property
     def skill(self) -> float | None:
-        """Of the model chosen, against the baseline; None where that is perfect."""
+        """Skill of the chosen model against the baseline; None if the baseline is perfect."""
         return self.scores[self.name].skill(self.scores[self.baseline])
 
 
@@ -193,11 +193,11 @@ def choose(
     """Choose the best of ``candidates`` and the baseline over the last ``test_steps`` values.
 
     Args:
-        series: All that is known.
-        candidates: Each is fitted to the values before the test, and the one chosen again to all.
-        steps: How far ahead, 1 to ``test_steps``.
-        test_steps: The last values are forecast from every origin before them.
-        quantile: That of the pinball loss, above 0 and below 1.
+        series: All known values.
+        candidates: Each is fitted to the values before the test, and the chosen one again to all.
+        steps: Lead time, 1 to ``test_steps``.
+        test_steps: Number of last values, which are forecast from every origin before them.
+        quantile: Quantile of the pinball loss, above 0 and below 1.
 
     Raises:
         TooShortError: there are too few values before the test for the baseline, or too few in the
@@ -219,10 +219,10 @@ def choose(
     if baseline.name not in scores:
         raise TooShortError(faults[baseline.name])
     losses = {name: score.pinball(quantile) for name, score in scores.items()}
-    most, worst = losses[baseline.name], scores[baseline.name].mean_absolute_error
-    # Not worse than the baseline in either measure; of equal losses the first, which is its own.
+    max_loss, worst = losses[baseline.name], scores[baseline.name].mean_absolute_error
+    # Not worse than the baseline in either measure; for equal losses the first, the baseline.
     best = min(
-        (n for n in scores if losses[n] <= most and scores[n].mean_absolute_error <= worst),
+        (n for n in scores if losses[n] <= max_loss and scores[n].mean_absolute_error <= worst),
         key=losses.__getitem__,
     )
     days = test_steps * series.step_seconds / 86_400
@@ -230,7 +230,7 @@ def choose(
     try:
         model = {c.name: c for c in tried}[best].fit(series)
     except ForecastError as error:
-        # Fitted to fewer values it worked; the baseline has nothing to fit that could fail.
+        # The fit to fewer values worked; the baseline has no fit that could fail.
         summary = f"{baseline.name}: {best} did better over the last {days:g} days, but {error}"
         best, model = baseline.name, baseline.fit(series)
     return ModelChoice(
@@ -241,7 +241,7 @@ def choose(
 def _summary(name: str, losses: Mapping[str, float], baseline: str, days: float) -> str:
     over = f"over the last {days:g} days"
     if name == baseline:
-        others = [rival for rival in losses if rival != baseline]
-        return f"{baseline}: none of {', '.join(others) or 'the others'} did better {over}"
+        rivals = [rival for rival in losses if rival != baseline]
+        return f"{baseline}: none of {', '.join(rivals) or 'the others'} did better {over}"
     better = 1 - losses[name] / losses[baseline]
     return f"{name}: {better:.0%} less loss than {baseline} {over}"

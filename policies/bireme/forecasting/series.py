@@ -1,7 +1,7 @@
 """A time series to forecast: amounts at equal steps, none below 0, and its seasons.
 
-A point of time is named by how many values lie before it, its *origin*: a forecast from origin
-``o`` knows ``values[:o]`` and speaks of ``values[o]`` and later ones.
+The name of a point of time, its *origin*, is the number of values before it. A forecast from origin
+``o`` knows ``values[:o]`` and predicts ``values[o]`` and later ones.
 """
 
 import math
@@ -15,20 +15,20 @@ from bireme.core.errors import BiremeError
 from bireme.core.resources import BoolArray, FloatArray, IntArray
 
 _MAX_GROWTH: Final = 10
-"""Forecasts from logs are cut off at so many times the largest value fitted to."""
+"""Forecasts from logs are cut off at this multiple of the largest fitted value."""
 _HELD_OUT: Final = 4
-"""One in so many of the values evaluates."""
+"""One in this many of the values is for evaluation."""
 _MIN_HELD_OUT: Final = 30
 _MAX_EVALUATED: Final = 5000
-"""The most single forecasts, about, by which one candidate is evaluated."""
+"""Approximate maximum of single forecasts that evaluate one candidate."""
 
 
 class SeriesError(BiremeError, ValueError):
-    """A series has values or a shape that it cannot have; the text says which and the remedy."""
+    """A series has an invalid value or shape; the text says which, and the remedy."""
 
 
 class ForecastError(BiremeError):
-    """A forecaster cannot be fitted to a series, or cannot forecast; the text says why."""
+    """A forecaster cannot be fitted to a series, or cannot forecast; the text gives the reason."""
 
 
 class TooShortError(ForecastError):
@@ -41,7 +41,7 @@ class Series:
 
     Attributes:
         values: Shape (n,), n >= 1, finite, >= 0, in any unit.
-        step_seconds: From one value to the next.
+        step_seconds: Time from one value to the next.
         periods: Lengths of seasons in steps, each >= 2, shortest first: (24, 168) for hours.
         start: POSIX seconds at which the first interval begins; None if unknown.
 
@@ -93,8 +93,8 @@ def origins_between(first: int, last: int, every: int = 1) -> IntArray:
     return np.arange(first, last + 1, every, dtype=np.int64)
 
 
-def held_out_origins(values: int, steps: int) -> IntArray:
-    """Return origins in the last quarter of so many ``values``; none where these are too few."""
+def evaluation_origins(values: int, steps: int) -> IntArray:
+    """Return origins in the last quarter of ``values`` values; none if these are too few."""
     held_out = values // _HELD_OUT
     if held_out - steps + 1 < _MIN_HELD_OUT:
         return origins_between(0, -1)
@@ -102,23 +102,25 @@ def held_out_origins(values: int, steps: int) -> IntArray:
     return origins_between(values - held_out, values - steps, every)
 
 
-def from_logs(logs: FloatArray, most: float) -> FloatArray:
-    """Return amounts from forecasts of their ``log1p``: from 0 to ten times ``most``."""
-    # Trends of logs can run away from the most that was seen when the model was fitted.
-    return np.maximum(np.expm1(np.minimum(logs, math.log1p(_MAX_GROWTH * most))), 0.0)
+def from_logs(logs: FloatArray, max_value: float) -> FloatArray:
+    """Return amounts from forecasts of their ``log1p``: from 0 to ten times ``max_value``."""
+    # Trends of logs can run away from the maximum that the model was fitted to.
+    return np.maximum(np.expm1(np.minimum(logs, math.log1p(_MAX_GROWTH * max_value))), 0.0)
 
 
-def require_origins(origins: IntArray, values: FloatArray, fewest: int) -> None:
-    """Check that origins lie in ``values`` with at least ``fewest`` values before them.
+def require_origins(origins: IntArray, values: FloatArray, min_values: int) -> None:
+    """Check that origins lie in ``values`` with at least ``min_values`` values before them.
 
     Raises:
-        TooShortError: one has fewer.
-        SeriesError: one lies behind the end of ``values``.
+        TooShortError: an origin has fewer.
+        SeriesError: an origin lies behind the end of ``values``.
     """
     if not len(origins):
         return
-    if origins.min() < fewest:
-        raise TooShortError(f"origin {origins.min()} has fewer than the {fewest} values it takes")
+    if origins.min() < min_values:
+        raise TooShortError(
+            f"origin {origins.min()} has fewer than the {min_values} values it takes"
+        )
     if origins.max() > len(values):
         raise SeriesError(f"origin {origins.max()} lies behind the {len(values)} values given")
 
@@ -128,12 +130,12 @@ def require_origins(origins: IntArray, values: FloatArray, fewest: int) -> None:
 
 def gaps(values: FloatArray) -> Iterator[tuple[int, int]]:
     """Yield the first index of each run of NaN, and the first one after it."""
-    # Zeros at both ends give a gap that begins or ends the series an edge there too.
+    # Zeros at both ends give an edge there too to a gap that begins or ends the series.
     edges = np.flatnonzero(np.diff(np.isnan(values).astype(np.int8), prepend=0, append=0))
     yield from ((int(first), int(last)) for first, last in edges.reshape(-1, 2))
 
 
-def filled(values: FloatArray, season: int, by_line: BoolArray | None = None) -> FloatArray:
+def fill_gaps(values: FloatArray, season: int, by_line: BoolArray | None = None) -> FloatArray:
     """Return ``values`` with NaN filled from one season before, else by linear interpolation.
 
     Args:
@@ -141,12 +143,12 @@ def filled(values: FloatArray, season: int, by_line: BoolArray | None = None) ->
         season: Length in steps; 0 for none.
         by_line: Indices that are always interpolated, shape (n,).
     """
-    found = values.copy()
+    result = values.copy()
     for first, last in gaps(values) if season else ():
-        # From the front, so that a gap longer than a season goes on from what was just filled.
-        for at in range(max(first, season), last):
-            if by_line is None or not by_line[at]:
-                found[at] = found[at - season]
-    there = ~np.isnan(found)
-    places = np.arange(len(found))
-    return np.interp(places, places[there], found[there])
+        # From the front, so that a gap longer than a season continues from filled values.
+        for index in range(max(first, season), last):
+            if by_line is None or not by_line[index]:
+                result[index] = result[index - season]
+    is_known = ~np.isnan(result)
+    places = np.arange(len(result))
+    return np.interp(places, places[is_known], result[is_known])

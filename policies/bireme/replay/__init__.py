@@ -1,1 +1,1 @@
-"""Recorded cycles again: what other policies would have decided, whose waits would change."""
+"""Recorded cycles again: decisions and waits under other policies."""

@@ -1,8 +1,8 @@
 """Decisions of policies on the recorded snapshots, compared with the recorded decisions.
 
-Each cycle stands alone: whatever a policy decides, the next snapshot is the recorded one again. The
-policy of the record must decide as recorded in every cycle; where it does not, it depends on
-something that no snapshot holds.
+Each cycle stands alone: the next snapshot is the recorded one, whatever a policy decides. The
+policy of the record must decide as recorded in every cycle. If it does not, it depends on something
+that no snapshot holds.
 """
 
 from collections import Counter
@@ -30,35 +30,37 @@ KINDS: Final[Mapping[str, str]] = {
     "other_reasons": "gangs that both hold, for another reason",
     "other_growth": "gangs that only one of them grows node pools for, or by other nodes",
 }
-"""Kinds of differences, with what each counts."""
+"""Kinds of differences, and the meaning of each count."""
 _MAX_EXAMPLES: Final = 5
 
 
 class RecordedPolicies:
     """The policies that decided a record, by :class:`~bireme.rl.lookup.PolicySource`.
 
-    ``own`` is that of ``settings``, whose place SchedulingPolicies take for as long as they exist.
-    Checkpoints are looked for below ``directory``, then among those that come with Bireme.
+    ``settings_policy`` is the policy of ``settings``, which SchedulingPolicies replace while they
+    exist. Checkpoints are searched below ``directory``, then among those that come with Bireme.
 
     Attributes:
-        cycles: How many each of them decided.
-        faults: Why some cannot be made again.
+        cycles: Number of cycles that each of them decided.
+        faults: Reasons why a policy cannot be loaded.
     """
 
-    def __init__(self, own: Policy, settings: SchedulingSettings, directory: str = "") -> None:
+    def __init__(
+        self, settings_policy: Policy, settings: SchedulingSettings, directory: str = ""
+    ) -> None:
         self.cycles: Counter[PolicySource] = Counter()
         self.faults: dict[PolicySource, str] = {}
         self._settings = settings
         self._directory = directory
-        self._policies = {SETTINGS_SOURCE: own}
+        self._policies = {SETTINGS_SOURCE: settings_policy}
 
     def policy(self, source: PolicySource) -> Policy | None:
-        """Count a cycle of ``source``; return its policy, None where it cannot be made again."""
+        """Count a cycle of ``source``; return its policy, None if it cannot be loaded."""
         self.cycles[source] += 1
         if source not in self._policies and source not in self.faults:
             try:
-                made, _ = policy_of(source, self._settings, make_policy, self._directory)
-                self._policies[source] = made
+                policy, _ = policy_of(source, self._settings, make_policy, self._directory)
+                self._policies[source] = policy
             except Exception as error:  # noqa: BLE001  # a class of the user's own may raise anything
                 self.faults[source] = error_text(error)
         return self._policies.get(source)
@@ -78,9 +80,9 @@ class DecisionComparison:
     """One policy compared with the record.
 
     Attributes:
-        cycles: How many were decided again.
-        same: Of those, how many as recorded, in everything.
-        counts: Over all cycles, by kind of :data:`KINDS`.
+        cycles: Number of cycles decided again.
+        same: Number of those whose decision equals the recorded one in everything.
+        counts: Differences over all cycles, by kind of :data:`KINDS`.
         examples: The first cycles that differ in one of those kinds.
     """
 
@@ -95,16 +97,18 @@ class DecisionComparison:
         decision = run_cycle(snapshot, policy, explain=False)
         mine = outline_of(decision, snapshot.nodes)
         self.cycles += 1
-        if mine == cycle.outline:  # digests included: also what an outline does not list
+        if mine == cycle.outline:  # the digest covers what the outline lacks
             self.same += 1
             return
-        found = differences(cycle.outline, mine)
-        for kind, uids in found.items():
+        differing = differences(cycle.outline, mine)
+        for kind, uids in differing.items():
             self.counts[kind] += len(uids)
-        if len(self.examples) < _MAX_EXAMPLES and any(found.values()):
+        if len(self.examples) < _MAX_EXAMPLES and any(differing.values()):
             gangs = [*snapshot.waiting, *(running.gang for running in snapshot.running)]
             names = {gang.uid: f"{gang.namespace}/{gang.name}" for gang in gangs}
-            named = {k: tuple(names.get(u, u) for u in uids) for k, uids in found.items() if uids}
+            named = {
+                k: tuple(names.get(u, u) for u in uids) for k, uids in differing.items() if uids
+            }
             self.examples.append(Example(snapshot.now, place, named))
 
     def to_json(self) -> dict[str, object]:
@@ -127,15 +131,15 @@ def differences(recorded: Outline, other: Outline) -> dict[str, list[str]]:
     stops, recorded_stops = set(other.stops.items()), set(recorded.stops.items())
     resized = recorded.resizes.keys() | other.resizes.keys()
     grown = recorded.growth.keys() | other.growth.keys()
-    held = recorded.holds.keys() & other.holds.keys()
-    found = {
+    in_both = recorded.holds.keys() & other.holds.keys()
+    uids_by_kind = {
         "starts": other.starts.keys() - both,
         "missing_starts": recorded.starts.keys() - both,
         "other_places": {u for u in both if recorded.starts[u] != other.starts[u]},
         "stops": {uid for uid, _ in stops - recorded_stops},
         "missing_stops": {uid for uid, _ in recorded_stops - stops},
         "resizes": {u for u in resized if recorded.resizes.get(u) != other.resizes.get(u)},
-        "other_reasons": {u for u in held if recorded.holds[u] != other.holds[u]},
+        "other_reasons": {u for u in in_both if recorded.holds[u] != other.holds[u]},
         "other_growth": {u for u in grown if recorded.growth.get(u) != other.growth.get(u)},
     }
-    return {kind: sorted(uids) for kind, uids in found.items()}
+    return {kind: sorted(uids) for kind, uids in uids_by_kind.items()}

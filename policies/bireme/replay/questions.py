@@ -1,15 +1,16 @@
 """Questions about a snapshot that take long, answered by a process of their own.
 
 ``python -m bireme.replay.questions`` reads from standard input one line, a :class:`Call`, and then
-a record of one cycle (:func:`bireme.replay.writer.stated`). It writes one line, the answer, to
-standard output. Where it cannot answer it says why on standard error and ends with status 1.
+a record of one cycle (:func:`bireme.replay.writer.encode_record`). It writes one line, the answer,
+to standard output. If it cannot answer, it writes the reason to standard error and ends with
+status 1.
 
-It yields to everything else on the machine (nice 19), is the first to be killed where the memory of
-the machine runs out, keeps within the bounds of the call, and ends with the process that started
-it. In a pod the memory of both counts together, and past the pod's limit the kubelet lets all of
-its processes be killed: the limit must hold the operator and what it lets others take.
+It yields to everything else on the machine (nice 19), and is the first process to be killed when
+memory runs out. It keeps within the bounds of the call, and ends with the process that started it.
+In a pod the memory of both counts together, and past the pod's limit the kubelet may kill all of
+its processes. So the limit must hold the operator and the memory that it grants to others.
 
-A kind of question is a class of :data:`Question`, with its answer, and a case in :func:`answer`.
+Each kind of question is a class of :data:`Question`, with an answer and a case in :func:`answer`.
 """
 
 import ctypes
@@ -44,15 +45,15 @@ _PR_SET_PDEATHSIG: Final = 1
 
 
 class OutlookQuestion(msgspec.Struct, frozen=True, tag_field="kind", tag="outlook"):
-    """When should everybody who waits start? Answered by an :class:`OutlookAnswer`."""
+    """When should every waiting gang start? Answered by an :class:`OutlookAnswer`."""
 
 
 class RegretQuestion(msgspec.Struct, frozen=True, tag_field="kind", tag="regret"):
-    """What would a shadow make of it? Answered by a :class:`RegretAnswer`.
+    """How would a shadow decide it? Answered by a :class:`RegretAnswer`.
 
     Attributes:
-        shadow: Where its policy comes from.
-        seconds: After so long it is answered by what was played until then.
+        shadow: The source of the shadow's policy.
+        seconds: Time limit; afterwards the answer covers the part that was simulated.
     """
 
     shadow: PolicySource
@@ -82,7 +83,7 @@ class OutlookAnswer(msgspec.Struct, frozen=True):
 
 
 class RegretAnswer(msgspec.Struct, frozen=True):
-    """A :class:`bireme.core.regret.Sample`; of no gangs where none had ended."""
+    """A :class:`bireme.core.regret.Sample`; without gangs if none had ended."""
 
     active_seconds: float = 0.0
     shadow_seconds: float = 0.0
@@ -90,13 +91,13 @@ class RegretAnswer(msgspec.Struct, frozen=True):
 
 
 class Call(msgspec.Struct, frozen=True):
-    """A question, and how it is to be answered.
+    """A question, and the bounds on its answer.
 
     Attributes:
-        checkpoints: Folder in which a SchedulingPolicy's checkpoint is looked for first.
-        parent: Process that asks: the answer is nobody's once it has ended.
-        seconds: The most processor time.
-        memory_bytes: The most memory of its own; 0 for no bound.
+        checkpoints: Folder that is searched first for a SchedulingPolicy's checkpoint.
+        parent: Process that asks; its end makes the answer useless.
+        seconds: Maximum processor time.
+        memory_bytes: Maximum memory of its own; 0 for no bound.
     """
 
     question: Question
@@ -112,16 +113,18 @@ def answer(
     policy: Policy,
     make: Callable[[PolicySource], Policy],
 ) -> OutlookAnswer | RegretAnswer | WhatIfAnswer:
-    """Return the answer on ``snapshot`` where ``policy`` decides; ``make`` makes others."""
+    """Return the answer on ``snapshot`` under ``policy``; ``make`` makes other policies."""
     match question:
         case OutlookQuestion():
-            # Explained: only then the first reservation says when it should come true.
-            found = look_ahead(snapshot, run_cycle(snapshot, policy), policy)
+            # With explanations: only then does the first reservation state its expected time.
+            outlook = look_ahead(snapshot, run_cycle(snapshot, policy), policy)
             prospects = [
-                ProspectAnswer(each.gang.uid, each.position, each.reason, each.start)
-                for each in found.prospects
+                ProspectAnswer(
+                    prospect.gang.uid, prospect.position, prospect.reason, prospect.start
+                )
+                for prospect in outlook.prospects
             ]
-            return OutlookAnswer(found.now, found.until, prospects, found.cycles, found.cut)
+            return OutlookAnswer(outlook.now, outlook.until, prospects, outlook.cycles, outlook.cut)
         case RegretQuestion(shadow, seconds):
             until = time.monotonic() + seconds
             sample = regret(
@@ -130,53 +133,53 @@ def answer(
             if sample is None:
                 return RegretAnswer()
             return RegretAnswer(sample.active_seconds, sample.shadow_seconds, sample.gangs)
-        case WhatIfQuestion(asked, known):
+        case WhatIfQuestion(request, facts):
             try:
-                told = answers(asked, known, snapshot, policy, time.monotonic)
+                results = answers(request, facts, snapshot, policy, time.monotonic)
             except WhatIfError as error:
                 return WhatIfAnswer(refusal=str(error))
-            return WhatIfAnswer(told)
+            return WhatIfAnswer(results)
 
 
 def main() -> int:
     """Answer one question; return the exit status."""
     os.nice(_NICE)
     try:
-        sys.stdout.buffer.write(_answered(sys.stdin.buffer) + b"\n")
+        sys.stdout.buffer.write(_answer_call(sys.stdin.buffer) + b"\n")
     except (BiremeError, msgspec.DecodeError, MemoryError) as error:
         sys.stderr.write(f"{error_text(error)}\n")
         return 1
     return 0
 
 
-def _answered(given: IO[bytes]) -> bytes:
-    call = msgspec.json.decode(given.readline(), type=Call)
-    _bound(call)
-    header = msgspec.json.decode(given.readline(), type=Header)
-    cycle = Decoder(header.settings).decode(given.readline())
-    made = make_policy(header.settings)
-    policies = RecordedPolicies(made, header.settings, call.checkpoints)
+def _answer_call(stream: IO[bytes]) -> bytes:
+    call = msgspec.json.decode(stream.readline(), type=Call)
+    _apply_bounds(call)
+    header = msgspec.json.decode(stream.readline(), type=Header)
+    cycle = Decoder(header.settings).decode(stream.readline())
+    settings_policy = make_policy(header.settings)
+    policies = RecordedPolicies(settings_policy, header.settings, call.checkpoints)
 
-    def made_of(source: PolicySource) -> Policy:
+    def policy_of_source(source: PolicySource) -> Policy:
         policy = policies.policy(source)
         if policy is None:
             raise RecordError(f"its policy cannot be made: {policies.faults[source]}")
         return policy
 
-    found = answer(call.question, cycle.snapshot, made_of(cycle.source), made_of)
-    return msgspec.json.encode(found)
+    reply = answer(call.question, cycle.snapshot, policy_of_source(cycle.source), policy_of_source)
+    return msgspec.json.encode(reply)
 
 
-def _bound(call: Call) -> None:
-    """Keep within the bounds of ``call``, and end with its parent."""
+def _apply_bounds(call: Call) -> None:
+    """Apply the bounds of ``call``, and end with its parent."""
     resource.setrlimit(resource.RLIMIT_CPU, (call.seconds, call.seconds))
     if call.memory_bytes:
         resource.setrlimit(resource.RLIMIT_DATA, (call.memory_bytes, call.memory_bytes))
-    with suppress(OSError):  # there is none but on Linux
+    with suppress(OSError):  # only Linux has it
         Path("/proc/self/oom_score_adj").write_text("1000")
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != call.parent:  # it had ended before that
+    if os.getppid() != call.parent:  # the parent had ended before
         raise RecordError("the process that asked has ended")
 
 

@@ -1,7 +1,7 @@
 """Reader of records: from files on a disk back to snapshots and decisions.
 
 1. :func:`open_record` checks the headers of all files, plain or gzipped, before the first cycle is
-   read: format, version, that no file is missing between them.
+   read: their format and version, and that no file between them is missing.
 2. :meth:`Record.cycles` reads them line by line; every message names file and line.
 3. :class:`Decoder` applies each line's changes and makes the snapshot that the operator had.
 """
@@ -45,7 +45,7 @@ from bireme.replay.record import (
     RecordedPods,
     RecordError,
 )
-from bireme.replay.writer import carried_over, number_of, record_files
+from bireme.replay.writer import number_of, previous_usage, record_files
 from bireme.rl.lookup import SETTINGS_SOURCE, PolicySource
 
 _V = TypeVar("_V")
@@ -53,7 +53,7 @@ _V = TypeVar("_V")
 
 @dataclass(frozen=True, slots=True)
 class RecordedCycle:
-    """One cycle: its snapshot and decision, who decided, and how many before it were lost."""
+    """One cycle: its snapshot, decision and policy, and the number of lost cycles before it."""
 
     snapshot: ClusterSnapshot
     outline: Outline
@@ -95,7 +95,7 @@ class Decoder:
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise RecordError(f"it is no line of a record: {error}") from error
         self._line += 1
-        # A line states what has changed: without the ones before it, it means nothing.
+        # A line states only changes: without the lines before it, it means nothing.
         if line.line != self._line:
             raise RecordError(f"it was line {line.line} when it was written; lines are missing")
         try:
@@ -104,13 +104,13 @@ class Decoder:
             raise RecordError(f"it contradicts the lines before it: {error!r}") from error
 
     def _cycle(self, line: Line) -> RecordedCycle:
-        before, used = self._nodes, self._used
+        previous_nodes, used = self._nodes, self._used
         _apply(self._facts, line.nodes)
         if line.nodes:
-            self._nodes = before.with_nodes(list(self._facts.values()))
+            self._nodes = previous_nodes.with_nodes(list(self._facts.values()))
             self._running.clear()  # their places are in rows
         # A line states the use of nodes that changed, by name; rows are those of the new table.
-        self._used = carried_over(before, used, self._nodes).copy()
+        self._used = previous_usage(previous_nodes, used, self._nodes).copy()
         for name, amounts in line.used.items():
             self._used[self._nodes.row[name]] = amounts
         _apply(self._queues, line.queues)
@@ -125,10 +125,10 @@ class Decoder:
             self._occupants = line.occupants
         for uid in line.running:
             self._running.pop(uid, None)
-        # A gang that did not change stays the same object: what it has computed is kept.
-        for uid, held in self._held.items():
+        # A gang that did not change stays the same object, which keeps its computed values.
+        for uid, recorded in self._held.items():
             if uid not in self._running:
-                self._running[uid] = _running(held, self._nodes)
+                self._running[uid] = _running(recorded, self._nodes)
         if line.source is not msgspec.UNSET:
             self._source = line.source
         snapshot = ClusterSnapshot(
@@ -141,31 +141,31 @@ class Decoder:
             settings=self._settings,
             running=tuple(self._running.values()),
             growable=tuple(self._growable.values()),
-            occupants=Occupants(_pods(each, self._nodes) for each in self._occupants),
+            occupants=Occupants(_pods(pods, self._nodes) for pods in self._occupants),
             quotas={(q.namespace, q.name): q for q in self._quotas.values()},
             finished_runs=self._finished,
             service=line.service,
         )
         return RecordedCycle(snapshot, self._outline(line.outline), line.lost, self._source)
 
-    def _outline(self, written: Outline) -> Outline:
-        # Of what is held a line states only what is new or has another reason.
-        decided = (uid for uid in self._waiting if uid not in written.starts)
-        self._holds = {uid: written.holds.get(uid) or self._holds[uid] for uid in decided}
-        return msgspec.structs.replace(written, holds=self._holds)
+    def _outline(self, outline: Outline) -> Outline:
+        # A line states only holds that are new or have another reason.
+        decided = (uid for uid in self._waiting if uid not in outline.starts)
+        self._holds = {uid: outline.holds.get(uid) or self._holds[uid] for uid in decided}
+        return msgspec.structs.replace(outline, holds=self._holds)
 
 
-def _law(kind: type, given: object) -> object:
+def _law(kind: type, value: object) -> object:
     """Convert the law of speed or loss that a report led to."""
-    return msgspec.convert(given, LinearSpeed if kind is SpeedLaw else InverseQuadratic)
+    return msgspec.convert(value, LinearSpeed if kind is SpeedLaw else InverseQuadratic)
 
 
-def _apply(known: dict[str, _V], changes: Mapping[str, _V | None]) -> None:
+def _apply(state: dict[str, _V], changes: Mapping[str, _V | None]) -> None:
     for key, value in changes.items():
         if value is None:
-            del known[key]
+            del state[key]
         else:
-            known[key] = value
+            state[key] = value
 
 
 def _pods(recorded: RecordedPods, nodes: NodeTable) -> PodsOf:
@@ -173,17 +173,17 @@ def _pods(recorded: RecordedPods, nodes: NodeTable) -> PodsOf:
     return PodsOf(recorded.kind, rows, recorded.owner, recorded.are_fixed)
 
 
-def _running(held: RecordedGang, nodes: NodeTable) -> RunningGang:
+def _running(recorded: RecordedGang, nodes: NodeTable) -> RunningGang:
     return RunningGang(
-        gang=held.gang,
-        placement=placement_at(held.places, nodes),
-        started=held.started,
-        resized=-math.inf if held.resized is None else held.resized,
-        is_leaving=held.is_leaving,
-        kept_by_budget=held.kept_by_budget,
-        is_starting=held.is_starting,
-        is_opportunistic=held.is_opportunistic,
-        anchor_row=nodes.row[held.anchor] if held.anchor else -1,
+        gang=recorded.gang,
+        placement=placement_at(recorded.places, nodes),
+        started=recorded.started,
+        resized=-math.inf if recorded.resized is None else recorded.resized,
+        is_leaving=recorded.is_leaving,
+        kept_by_budget=recorded.kept_by_budget,
+        is_starting=recorded.is_starting,
+        is_opportunistic=recorded.is_opportunistic,
+        anchor_row=nodes.row[recorded.anchor] if recorded.anchor else -1,
     )
 
 
@@ -209,11 +209,11 @@ class Record:
     """The files of one record, oldest first.
 
     Attributes:
-        classes: Policy classes that it may name beside Bireme's own; None for all.
-        torn: Last lines that were cut off, as far as the files were read.
+        classes: Policy classes that it may name as well as Bireme's own; None for all.
+        torn: Number of last lines that were cut off, in the files read so far.
         place: File and line of the cycle read last.
         run: The operator that wrote it.
-        files_read: How many files were read to their end.
+        files_read: Number of files read to their end.
     """
 
     files: tuple[tuple[Path, Header], ...]
@@ -225,12 +225,12 @@ class Record:
 
     @property
     def settings(self) -> SchedulingSettings:
-        """Return the settings that all its decisions depended on."""
+        """Return the settings of all its decisions."""
         return self.files[0][1].settings
 
     @property
     def runs(self) -> int:
-        """Return how many operators wrote it, one after another."""
+        """Return the number of operators that wrote it, one after another."""
         return len({header.run for _, header in self.files})
 
     @property
@@ -239,19 +239,19 @@ class Record:
         return tuple(dict.fromkeys(header.bireme for _, header in self.files))
 
     def span(self) -> tuple[float, float] | None:
-        """Return when its first and its last cycle were, POSIX seconds; None without any.
+        """Return the times of its first and last cycle, POSIX seconds; None without any.
 
-        Reads the first and the last file that have one, and decodes no cycle.
+        Reads the first and the last file that have a cycle, and decodes no cycle.
         """
         first = next(filter(None, (_moment(path, 2) for path, _ in self.files)), None)
         last = next(filter(None, (_moment(path, None) for path, _ in reversed(self.files))), None)
         return None if first is None or last is None else (first.now, last.now)
 
     def cycles(self) -> Iterator[RecordedCycle]:
-        """Yield every recorded cycle in turn. Raises RecordError where a line cannot be one."""
+        """Yield every recorded cycle in turn. Raises RecordError if a line is not valid."""
         for path, header in self.files:
             decoder, self.run = Decoder(header.settings), header.run
-            with _opened(path) as text:
+            with _open_text(path) as text:
                 for number, line in _lines(path, text):
                     if number == 1:
                         continue  # the header, which was read when the record was opened
@@ -272,24 +272,24 @@ class Record:
 def open_record(paths: Sequence[Path], classes: Collection[str] | None = ()) -> Record:
     """Open the record in ``paths``: files, or folders that hold them, in any order.
 
-    A record may come from a stranger, and names policies: to make one of another class than
-    Bireme's own would import the module that the record names. So it is refused unless ``classes``
-    has it; None lets every class pass, for readers that make no policy.
+    A record may come from a stranger, and names policies. To make one of a user's own class, the
+    reader would import the module that the record names. So such a record is refused unless
+    ``classes`` has the class; None allows all, for readers that make no policy.
 
-    Raises RecordError when one is no record, they have other settings, or one is missing.
+    Raises RecordError if a file is no record, has other settings, or is missing.
     """
-    files = {path: _header(path) for given in paths for path in _files(given)}
+    files = {path: _header(path) for entry in paths for path in _files(entry)}
     torn = {number_of(path) for path, header in files.items() if header is None}
-    found = [(path, header) for path, header in files.items() if header is not None]
-    found.sort(key=lambda one: one[1].number)
-    if not found:
+    whole_files = [(path, header) for path, header in files.items() if header is not None]
+    whole_files.sort(key=lambda one: one[1].number)
+    if not whole_files:
         raise RecordError(f"{paths[0]} line 1: it ends before its first line does; {_REMEDY}")
-    for (_, before), (path, header) in pairwise(found):
-        _check_follows(path, header, before, torn)
-    path, header = found[0]
+    for (_, previous), (path, header) in pairwise(whole_files):
+        _check_follows(path, header, previous, torn)
+    path, header = whole_files[0]
     names: dict[str, str] = {part: getattr(header.settings, part) for part in PARTS}
     _check_classes(f"{path} line 1", names, classes)
-    return Record(tuple(found), classes, torn=len(torn))
+    return Record(tuple(whole_files), classes, torn=len(torn))
 
 
 def _check_source(place: str, source: PolicySource, classes: Collection[str] | None) -> None:
@@ -308,17 +308,17 @@ def _check_classes(place: str, names: Mapping[str, str], classes: Collection[str
             )
 
 
-def _check_follows(path: Path, header: Header, before: Header, torn: Container[int]) -> None:
+def _check_follows(path: Path, header: Header, previous: Header, torn: Container[int]) -> None:
     # An operator that was killed early leaves a file without a whole header between two others.
-    between = range(before.number + 1, header.number)
-    if header.number <= before.number or not all(number in torn for number in between):
+    between = range(previous.number + 1, header.number)
+    if header.number <= previous.number or not all(number in torn for number in between):
         raise RecordError(
             f"{path} line 1: it is file {header.number} of the record, and the one before it "
-            f"is file {before.number}; name every file from the first to the last, each once"
+            f"is file {previous.number}; name every file from the first to the last, each once"
         )
-    if header.settings != before.settings:
+    if header.settings != previous.settings:
         raise RecordError(
-            f"{path} line 1: its settings are not those of file {before.number}; "
+            f"{path} line 1: its settings are not those of file {previous.number}; "
             "replay the files before it and those from it on apart"
         )
 
@@ -334,14 +334,14 @@ def _files(path: Path) -> list[Path]:
 
 
 def _header(path: Path) -> Header | None:
-    """Return the header; None where an operator was killed before the line was whole."""
-    with _opened(path) as text:
+    """Return the header; None if an operator was killed before the line was whole."""
+    with _open_text(path) as text:
         _, line = next(_lines(path, text), (1, b""))
     if not line.endswith(b"\n"):
         return None
     where = f"{path} line 1"
     try:
-        # First of all, as a header of another version may have other fields.
+        # Checked first, as a header of another version may have other fields.
         claim = msgspec.json.decode(line, type=_Claim)
         if claim.format != FORMAT:
             raise RecordError(f"{where}: format is {claim.format!r}, not {FORMAT!r}; {_REMEDY}")
@@ -355,16 +355,16 @@ def _header(path: Path) -> Header | None:
         raise RecordError(f"{where}: no first line of a record: {error}; {_REMEDY}") from error
 
 
-def _moment(path: Path, wanted: int | None) -> _Moment | None:
-    """Return the time of line ``wanted``, None for the last; None where no whole cycle is."""
-    found = 0, b""
-    with _opened(path) as text:
+def _moment(path: Path, line_number: int | None) -> _Moment | None:
+    """Return the time of line ``line_number``, None for the last; None if no cycle is whole."""
+    latest = 0, b""
+    with _open_text(path) as text:
         for number, line in _lines(path, text):
             if number > 1 and line.endswith(b"\n"):
-                found = number, line
-                if number == wanted:
+                latest = number, line
+                if number == line_number:
                     break
-    number, line = found
+    number, line = latest
     if not line:
         return None
     try:
@@ -387,7 +387,7 @@ def _lines(path: Path, text: IO[bytes]) -> Iterator[tuple[int, bytes]]:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[IO[bytes]]:
+def _open_text(path: Path) -> Iterator[IO[bytes]]:
     with _naming(path), path.open("rb") as file:
         # By content: a file may have been renamed when it was copied.
         is_gzipped = file.peek(2)[:2] == _GZIP_MAGIC

@@ -1,8 +1,8 @@
 """The format of a record: JSON objects, one to a line, in UTF-8.
 
-The first line of every file is a :class:`Header`, each one below a :class:`Line`: one cycle, what
-has changed since the line before, and what was decided. The first line below the header states
-everything, so that every file can be read alone. Gangs go by uid and nodes by name, never by row.
+The first line of every file is a :class:`Header`. Each further :class:`Line` is one cycle: the
+changes since the line before, and the decision. The first line below the header states everything,
+so that every file can be read alone. Gangs are named by uid and nodes by name, never by row.
 
 The operator imports this module to record; it imports nothing of the simulator.
 """
@@ -33,8 +33,8 @@ class Header(msgspec.Struct, frozen=True):
     Attributes:
         bireme: The version that wrote it.
         run: The operator's term of leadership; each starts with an empty memory.
-        number: Of the file, 1 higher than that of the file before it.
-        settings: What every decision depends on besides the cluster; they name the policy.
+        number: Number of the file, 1 higher than that of the file before it.
+        settings: The settings of every decision; they name the policy.
     """
 
     format: str
@@ -51,8 +51,9 @@ class RecordedGang(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         resized: POSIX seconds; None for never.
         anchor: Name of the node that a shrink empties last; empty for none.
-        is_starting: Not all of its replicas have run yet; False in records of earlier versions.
-        is_opportunistic: It yields to the gang in whose reserved places it started; as above.
+        is_starting: Whether some of its replicas have not run yet; False in older records.
+        is_opportunistic: Whether it yields to the gang in whose reserved places it started; False
+            in older records.
     """
 
     gang: Gang
@@ -71,12 +72,12 @@ class Outline(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         starts, resizes: The places by gang.
-        stops: The beneficiary by gang that makes room; empty for the maintenance of nodes.
-        holds: The reason by gang that is left waiting.
-        fallback: Why the policy's own order was not used; empty when it was.
-        growth: The nodes to ask for by gang and pool; 0 where those that come are enough.
-        digest: Hash of the whole decision, with what is not listed here (the order, the places
-            kept for blocked gangs): equal decisions have equal digests.
+        stops: The beneficiary by stopped gang; empty for the maintenance of nodes.
+        holds: The reason by gang that waits on.
+        fallback: The reason why the policy's own order was not used; empty if it was.
+        growth: The nodes to request by gang and pool; 0 if the nodes under way are enough.
+        digest: Hash of the whole decision, with the parts not listed here (the order, the places
+            reserved for blocked gangs): equal decisions have equal digests.
     """
 
     digest: str
@@ -99,24 +100,22 @@ class RecordedPods(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Line(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One cycle. What is left out is as in the line before; None stands for what is gone.
+    """One cycle. An omitted entry is as in the line before; None removes it.
 
     Attributes:
-        line: Its number in the file, the header's being 1.
+        line: Number of the line in the file; the header is line 1.
         now: POSIX seconds.
-        outline: The decision; of ``holds`` only those that are new or have another reason.
-        lost: Cycles before it that could not be recorded.
-        source: Whose policy decided; that of the settings until a line names one.
-        used: By node, in the order of the resources the nodes offer (standard ones first). A node
-            that is new uses nothing, and all do when other resources are offered than before.
+        outline: The decision; ``holds`` has only entries that are new or have another reason.
+        lost: Number of cycles before it that could not be recorded.
+        source: The source of the deciding policy; until a line names one, that of the settings.
+        used: Use by node, in the order of the offered resources (standard ones first). A new node
+            uses nothing; if the offered resources change, all nodes begin at nothing.
         waiting, running: By gang.
         growable: By pool.
-        occupants: All of them, where they differ from the line before.
+        occupants: All of them, if they differ from the line before.
         quotas: By namespace and name, with a slash between them.
-        finished: Runs that have ended since the line before, oldest first; none in records of
-            earlier versions.
-        service: Of all submitters, whatever the line before says; none in records of earlier
-            versions.
+        finished: Runs that have ended since the line before, oldest first; none in older records.
+        service: Service of all submitters, whatever the line before says; none in older records.
     """
 
     line: int
@@ -138,4 +137,4 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RecordError(BiremeError, ValueError):
-    """A record cannot be written or read; the text names what is wrong, where, and the remedy."""
+    """A record cannot be written or read; the text names the fault, the place and the remedy."""

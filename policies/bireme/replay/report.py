@@ -14,7 +14,7 @@ from bireme.replay.waits import Change, WaitComparison
 from bireme.replay.workload import Workload
 from bireme.rl.lookup import SETTINGS_SOURCE, PolicySource
 from bireme.simulator.reports.terminal import duration, plural, table
-from bireme.tables import aligned
+from bireme.tables import align_columns
 
 _MAX_CHANGES: Final = 5
 _COLUMNS: Final = {
@@ -35,9 +35,9 @@ class Replay:
 
     Attributes:
         recorded: The name of the policy of the record.
-        comparisons: Every policy against the record, its own first.
+        comparisons: Every policy compared with the record, the record's own first.
         lost: Cycles that could not be recorded.
-        waits: None when no gang of the record can be counted.
+        waits: None if no gang of the record can be counted.
     """
 
     record: Record
@@ -113,19 +113,19 @@ class Replay:
                 if source.name
                 else "The policy of the settings"
             )
-            yield f"{by}{_beside(source)} decided {cycles:,} of them."
+            yield f"{by}{_canary_text(source)} decided {cycles:,} of them."
             if fault := self.sources.faults.get(source):
                 yield f"It cannot be asked again: {fault}."
 
     def _check(self) -> Iterator[str]:
-        own = self.own
+        comparison = self.own
         one = set(self.sources.cycles) <= {SETTINGS_SOURCE}
         then = f"{self.recorded} decides" if one else "What decided then decides"
-        yield f"{then} {own.same:,} of {own.cycles:,} cycles exactly as recorded."
-        if own.same == own.cycles:
+        yield f"{then} {comparison.same:,} of {comparison.cycles:,} cycles exactly as recorded."
+        if comparison.same == comparison.cycles:
             return
-        if own.examples:
-            yield f"The first other one: {own.examples[0].place}."
+        if comparison.examples:
+            yield f"The first other one: {comparison.examples[0].place}."
         if self.record.versions != (version("bireme"),):
             yield (
                 f"It was recorded by Bireme {', '.join(self.record.versions)}, "
@@ -133,18 +133,20 @@ class Replay:
             )
 
     def _decisions(self) -> Iterator[str]:
-        others = {name: one for name, one in self.comparisons.items() if name != self.recorded}
-        if not others:
+        other_policies = {
+            name: one for name, one in self.comparisons.items() if name != self.recorded
+        }
+        if not other_policies:
             return
         yield ""
         yield "Cycle by cycle, on what was recorded:"
         header = ["policy", "as recorded", *(kind.replace("_", " ") for kind in KINDS)]
         rows = [
             [name, f"{comparison.same:,}", *(f"{comparison.counts[kind]:,}" for kind in KINDS)]
-            for name, comparison in others.items()
+            for name, comparison in other_policies.items()
         ]
-        yield from aligned([header, *rows])
-        for name, comparison in others.items():
+        yield from align_columns([header, *rows])
+        for name, comparison in other_policies.items():
             yield from _examples(name, comparison)
 
     def _waits(self) -> Iterator[str]:
@@ -165,11 +167,11 @@ class Replay:
         for what, count in workload.trace.treatments.items():
             yield f"{plural(count, 'gang')} {what}."
         for name, changes in waits.changes.items():
-            yield from _changed(name, changes)
+            yield from _change_lines(name, changes)
 
 
-def _beside(source: PolicySource) -> str:
-    """Return the canaries that decided beside ``source``, in words; empty without any."""
+def _canary_text(source: PolicySource) -> str:
+    """Return the canaries that decided with ``source`` as text; empty without any."""
     named = (f"{c.name} for {', '.join(c.queues)}" for c in source.canaries)
     return f" with canary {' and '.join(named)}" if source.canaries else ""
 
@@ -182,11 +184,11 @@ def _examples(name: str, comparison: DecisionComparison) -> Iterator[str]:
 
 
 def _few(names: Iterable[str]) -> str:
-    first, *others = names
-    return f"{first} and {len(others)} more" if others else first
+    first, *rest = names
+    return f"{first} and {len(rest)} more" if rest else first
 
 
-def _changed(name: str, changes: Sequence[Change]) -> Iterator[str]:
+def _change_lines(name: str, changes: Sequence[Change]) -> Iterator[str]:
     yield ""
     yield f"{plural(len(changes), 'gang')} would wait another time under {name}" + (
         ", most of all:" if changes else "."
@@ -195,7 +197,7 @@ def _changed(name: str, changes: Sequence[Change]) -> Iterator[str]:
         [f"  {one.gang}", _wait(one.recorded_seconds), "->", _wait(one.other_seconds)]
         for one in changes[:_MAX_CHANGES]
     ]
-    yield from aligned(rows) if rows else ()
+    yield from align_columns(rows) if rows else ()
 
 
 def _wait(seconds: float | None) -> str:

@@ -1,4 +1,4 @@
-"""Records of simulations: what an operator would have written, had the workload been real."""
+"""Records of simulations, as an operator would have written them of a real workload."""
 
 from pathlib import Path
 from typing import Final
@@ -17,13 +17,13 @@ _MAX_FILES: Final = 10_000
 
 
 class SimulationRecorder:
-    """Writes the cycles of one simulation as a record into ``folder``, which is made.
+    """Writes the cycles of one simulation as a record into ``folder``, which is created.
 
     Use it as a context, and simulate with its :attr:`config`. Times are those of the simulation, so
     the record begins on 1970-01-01.
 
     Raises:
-        RecordError: ``folder`` holds something.
+        RecordError: ``folder`` is not empty.
     """
 
     def __init__(self, folder: Path, settings: SchedulingSettings) -> None:
@@ -35,7 +35,7 @@ class SimulationRecorder:
 
     @property
     def config(self) -> SimulationConfig:
-        """Every cycle with all its gangs: a record leaves nothing out."""
+        """Options for every cycle with all its gangs: a record omits nothing."""
         return SimulationConfig(takes_shortcuts=False, settles=True, decide=self._decide)
 
     def _decide(self, snapshot: ClusterSnapshot, policy: Policy) -> Decision:

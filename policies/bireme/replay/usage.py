@@ -1,7 +1,7 @@
-"""Device-seconds of a record: what gangs had between its first cycle and its last.
+"""Device-seconds of a record: the devices that gangs held between its first cycle and its last.
 
-It does not say why a gang ended, nor which free places were kept: what a stop made void is told by
-gangs that ran and wait again, and what was reserved is not known.
+A record does not say why a gang ended, nor which free places were reserved. So the time lost to
+stops is inferred from gangs that ran and wait again, and reserved time is unknown.
 """
 
 from collections.abc import Mapping
@@ -21,17 +21,17 @@ class RecordedUsage:
     Attributes:
         begin, end: POSIX seconds; the end is that of the record.
         known_from: The first recorded moment of the time.
-        known_seconds: How much of the time is recorded; not what lies between two operators.
-        held: Device-seconds by holder; none is reserved.
-        lost: Those of running that stops made void: since the last progress report of the run, or
-            since the run began where it reported none.
+        known_seconds: Length of the recorded part; without the gaps between two operators.
+        device_seconds: Device-seconds by holder; none is reserved.
+        lost: Device-seconds of running that stops made void: since the last progress report of the
+            run, or since its beginning if it reported none.
     """
 
     begin: float
     end: float
     known_from: float
     known_seconds: float = 0.0
-    held: dict[Holder, float] = field(default_factory=dict)
+    device_seconds: dict[Holder, float] = field(default_factory=dict)
     lost: dict[Holder, float] = field(default_factory=dict)
 
 
@@ -39,21 +39,21 @@ def usage_of(record: Record, span_seconds: float) -> RecordedUsage:
     """Return the usage in the last ``span_seconds`` of ``record``.
 
     Raises:
-        RecordError: it has no cycle, or cannot be read.
+        RecordError: the record has no cycle, or cannot be read.
     """
     end = _last_moment(record)
     begin = end - span_seconds
     usage, losses = RecordedUsage(begin, end, end), _Losses()
     meter, writer = UsageMeter(), ""
     for cycle in record.cycles():
-        if record.run != writer:  # what lies between two operators nobody saw
+        if record.run != writer:  # nobody saw the time between two operators
             meter, writer = UsageMeter(), record.run
-        at = max(begin, cycle.snapshot.now)
-        usage.known_from = min(usage.known_from, at)
-        lapse = meter.look(at, devices_held(cycle.snapshot, ()))
+        moment = max(begin, cycle.snapshot.now)
+        usage.known_from = min(usage.known_from, moment)
+        lapse = meter.look(moment, devices_held(cycle.snapshot, ()))
         usage.known_seconds += lapse.seconds
-        _add(usage.held, lapse.device_seconds)
-        _add(usage.lost, losses.look(cycle.snapshot, at))
+        _add(usage.device_seconds, lapse.device_seconds)
+        _add(usage.lost, losses.look(cycle.snapshot, moment))
     return usage
 
 
@@ -77,33 +77,33 @@ class _Losses:
     """Finds gangs that ran and wait again."""
 
     _began: dict[str, float] = field(default_factory=dict)
-    """When a gang that runs was first seen to, by uid."""
+    """Time at which a running gang was first seen to run, by uid."""
     _stopped: dict[str, Mapping[Holder, float]] = field(default_factory=dict)
-    """What gangs that run no more lose, should they wait again; by uid."""
+    """Loss of a stopped gang, should it wait again; by uid."""
     _running: dict[str, RunningGang] = field(default_factory=dict)
     _last: ClusterSnapshot | None = None
 
-    def look(self, now: ClusterSnapshot, at: float) -> dict[Holder, float]:
-        """Return what was lost by gangs that ran and are first seen to wait or run again."""
+    def look(self, now: ClusterSnapshot, moment: float) -> dict[Holder, float]:
+        """Return the loss of gangs that ran and are first seen to wait or run again."""
         lost: dict[Holder, float] = {}
         running = {r.gang.uid: r for r in now.running if not (r.is_leaving or r.is_starting)}
-        for uid, before in self._running.items():
-            found = running.get(uid)
-            if found is None or found.started != before.started:
-                self._stopped[uid] = self._loss(before, self._began.pop(uid), at)
-            if found is not None:  # if it waited meanwhile, nobody recorded it
+        for uid, previous in self._running.items():
+            current = running.get(uid)
+            if current is None or current.started != previous.started:
+                self._stopped[uid] = self._loss(previous, self._began.pop(uid), moment)
+            if current is not None:  # a wait in between was not recorded
                 _add(lost, self._stopped.pop(uid, {}))
         for uid in running:
-            self._began.setdefault(uid, at)
+            self._began.setdefault(uid, moment)
         self._running, self._last = running, now
         for gang in now.waiting:
             if gang.uid not in running:
                 _add(lost, self._stopped.pop(gang.uid, {}))
         return lost
 
-    def _loss(self, before: RunningGang, began: float, at: float) -> Mapping[Holder, float]:
+    def _loss(self, run: RunningGang, began: float, moment: float) -> Mapping[Holder, float]:
         assert self._last is not None  # noqa: S101  # it ran there
-        progress = before.gang.progress
+        progress = run.gang.progress
         since = began if progress is None else max(began, progress.reported)
-        devices = devices_held(replace(self._last, running=(before,)), ())
-        return {holder: n * max(0.0, at - since) for holder, n in devices.items()}
+        devices = devices_held(replace(self._last, running=(run,)), ())
+        return {holder: n * max(0.0, moment - since) for holder, n in devices.items()}

@@ -19,7 +19,7 @@ ReplayPolicy = tuple[Policy, SchedulingSettings]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A gang whose wait differs; seconds, None where it does not start at all."""
+    """A gang whose wait differs; seconds, None if it never starts."""
 
     gang: str
     recorded_seconds: float | None
@@ -39,10 +39,10 @@ class WaitComparison:
 
     Attributes:
         comparison: The policy of the record first.
-        changes: By other policy, gangs whose wait differs from that under the policy of the
+        changes: By other policy, the gangs whose wait differs from that under the policy of the
             record, the most changed first.
-        actual: The waits that were recorded, of the gangs that are counted and did start.
-        actual_gangs: How many those are.
+        actual: The recorded waits of the counted gangs that started.
+        actual_gangs: Number of those gangs.
     """
 
     comparison: Comparison
@@ -51,17 +51,17 @@ class WaitComparison:
     actual_gangs: int
 
 
-def simulated(
+def simulate_waits(
     workload: Workload,
     policies: Mapping[str, ReplayPolicy],
     on_progress: Callable[[str, int, int], None],
 ) -> WaitComparison | None:
     """Simulate ``workload`` under each policy, that of the record first; None without gangs."""
-    if not workload.counted:
+    if not workload.wait_uids:
         return None
     metrics: list[SimulationMetrics] = []
     waits: dict[str, dict[str, float | None]] = {}
-    counted_names = workload.counted
+    counted_names = workload.wait_uids
     for name, (policy, settings) in policies.items():
         outcome = simulate(
             workload.trace,
@@ -73,14 +73,14 @@ def simulated(
         )
         jobs = tuple(r for r in outcome.jobs if r.job.name in counted_names)
         counted = replace(outcome, policy=name, jobs=jobs)
-        # A stop is the policy's, also of a gang whose wait is not counted.
+        # A stop counts for the policy, even if the gang's wait is not counted.
         preemptions = sum(record.preemptions for record in outcome.jobs)
         metrics.append(replace(measure(counted), preemptions=preemptions))
         waits[name] = _waits(counted)
-    first, *others = waits
+    first, *other_names = waits
     return WaitComparison(
         compare(metrics),
-        {name: _changes(waits[first], waits[name], workload.names) for name in others},
+        {name: _changes(waits[first], waits[name], workload.names) for name in other_names},
         Statistics.of(np.array(list(workload.waits.values()), dtype=float)),
         len(workload.waits),
     )

@@ -1,6 +1,6 @@
-"""What-if questions about the last cycle of a record, or of a leader: as plain data, and answered.
+"""What-if questions about the last cycle of a record, or of a leader: as plain data, with answers.
 
-A person asks (:class:`Asked`); the program with the cycle adds what it knows (:class:`Known`),
+A person asks (:class:`Asked`), the program with the cycle adds its own facts (:class:`Known`),
 and :mod:`bireme.core.what_if` answers. Both can be sent.
 """
 
@@ -28,21 +28,21 @@ from bireme.kube.conditions import cleaned
 from bireme.kube.tenancy import fault_of_queue
 
 MAX_JOBS: Final = 20
-"""Manifests of one question that is sent."""
+"""Maximum number of manifests in one question that is sent."""
 _MAX_REPLICAS: Final = 100_000
 
-# --- what is asked ---
+# --- the question ---
 
 
 class NamedChange(
     msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
 ):
-    """A :class:`bireme.core.what_if.Change` as a person writes it: its PriorityClass by name.
+    """A :class:`bireme.core.what_if.Change` as a person writes it, with its PriorityClass by name.
 
     Attributes:
-        replicas: By task name; "" stands for the only task, or the only one of workers.
-        queue, priority_class: "" leaves them.
-        estimated_seconds: None leaves it.
+        replicas: Replicas by task name; "" stands for the only task, or the only one of workers.
+        queue, priority_class: "" changes nothing.
+        estimated_seconds: None changes nothing.
     """
 
     replicas: dict[str, Annotated[int, msgspec.Meta(ge=1, le=_MAX_REPLICAS)]] = {}
@@ -54,15 +54,15 @@ class NamedChange(
 class Asked(
     msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
 ):
-    """What a person asks: about jobs as they would be submitted, or about one that waits.
+    """A question about jobs as they would be submitted, or about a waiting gang.
 
     Attributes:
         manifests: TrainingJobs that would be submitted together, each sound on its own.
-        kind, name: Of the gang that waits, where there are no manifests.
-        namespace: That of the gang, and of manifests that say none; "" for none given.
-        change: What would be different about it.
-        tries: Changes to try beside the usual ones.
-        seconds: The longest that is tried what would be sooner.
+        kind, name: Those of the waiting gang, if there are no manifests.
+        namespace: Namespace of the gang, and of manifests without one; "" if none is given.
+        change: The change of the gang to assume.
+        tries: Changes to try as well as the usual ones.
+        seconds: Time limit for trying changes.
     """
 
     manifests: list[dict[str, Any]] = []
@@ -81,23 +81,22 @@ class Asked(
 
     @property
     def namespaces(self) -> set[str]:
-        """The namespaces asked about."""
+        """The namespaces of the question."""
         if not self.manifests:
             return {self.namespace}
         return {self.namespace_of(manifest) for manifest in self.manifests}
 
 
 class Known(msgspec.Struct, frozen=True):
-    """What a snapshot does not hold.
+    """Facts that a snapshot does not hold.
 
     Attributes:
         classes: PriorityClasses by name.
         default_class: The class of gangs that name none; None for priority 0.
-        default_queues: By namespace, the queue of its gangs that name none; None where labels of
-            namespaces are not known.
+        default_queues: Default queue by namespace; None if the labels of namespaces are unknown.
         topology_levels: Label keys, as in the settings.
         readable: The namespaces whose gangs may be named; None for all.
-        no_class: What to do about a class that is not among them; NAME stands for its name.
+        no_class: The remedy for a class that is not among them; NAME stands for its name.
     """
 
     classes: dict[str, PriorityClass] = {}
@@ -113,8 +112,8 @@ class Known(msgspec.Struct, frozen=True):
             raise WhatIfError(f"{where}: {self.no_class.replace('NAME', cleaned(name))}")
         return self.classes[name]
 
-    def resolved(self, change: NamedChange) -> Change:
-        """Return ``change`` with its class; WhatIfError where there is none of that name."""
+    def resolve(self, change: NamedChange) -> Change:
+        """Return ``change`` with its class; WhatIfError if no class has that name."""
         named = change.priority_class
         return Change(
             replicas=change.replicas,
@@ -124,11 +123,11 @@ class Known(msgspec.Struct, frozen=True):
         )
 
 
-# --- what is answered ---
+# --- the answer ---
 
 
 class Told(msgspec.Struct, frozen=True):
-    """An answer, and what it leaves out, in sentences."""
+    """An answer, and the facts that it ignores, in sentences."""
 
     answer: Answer
     remarks: list[str] = []
@@ -142,11 +141,11 @@ class WhatIfQuestion(msgspec.Struct, frozen=True, tag_field="kind", tag="whatIf"
 
 
 class WhatIfAnswer(msgspec.Struct, frozen=True):
-    """One answer for each manifest, or one for the gang that waits; or why there is none.
+    """One answer for each manifest, or one for the waiting gang; or a refusal.
 
     Attributes:
         told: The answers.
-        refusal: Names the field, its value and the remedy; "" where the question is answered.
+        refusal: Names the field, its value and the remedy; "" if the question is answered.
     """
 
     told: list[Told] = []
@@ -154,25 +153,25 @@ class WhatIfAnswer(msgspec.Struct, frozen=True):
 
 
 def answers(
-    asked: Asked,
-    known: Known,
+    question: Asked,
+    facts: Known,
     snapshot: ClusterSnapshot,
     policy: Policy,
     clock: Callable[[], float],
 ) -> list[Told]:
     """Return the answers on ``snapshot``; ``clock`` gives monotonic seconds.
 
-    Raises WhatIfError where the question cannot be asked.
+    Raises WhatIfError if the question is not valid.
     """
-    until = clock() + asked.seconds
-    change = known.resolved(asked.change)
-    tries = [known.resolved(each) for each in asked.tries]
-    gangs, snapshot = gangs_of(asked, known, snapshot)
+    until = clock() + question.seconds
+    change = facts.resolve(question.change)
+    tries = [facts.resolve(named_change) for named_change in question.tries]
+    gangs, snapshot = gangs_of(question, facts, snapshot)
     return [
         Told(
             ask(
                 *(snapshot, policy, gang, change, tries),
-                readable=known.readable,
+                readable=facts.readable,
                 is_time_left=lambda: clock() < until,
             ),
             list(remarks),
@@ -182,15 +181,15 @@ def answers(
 
 
 def gangs_of(
-    asked: Asked, known: Known, snapshot: ClusterSnapshot
+    question: Asked, facts: Known, snapshot: ClusterSnapshot
 ) -> tuple[list[tuple[Gang, Sequence[str]]], ClusterSnapshot]:
-    """Return the gangs asked about, each with remarks, and the snapshot in which they wait."""
-    if not asked.manifests:
-        key = (asked.namespace, asked.name)
-        return [(find_waiting(snapshot, key, asked.kind, known.readable), ())], snapshot
+    """Return the gangs of the question, each with remarks, and the snapshot in which they wait."""
+    if not question.manifests:
+        key = (question.namespace, question.name)
+        return [(find_waiting(snapshot, key, question.kind, facts.readable), ())], snapshot
     gangs: list[tuple[Gang, Sequence[str]]] = []
-    for manifest in asked.manifests:
-        gang, remarks = _from_manifest(manifest, snapshot, asked, known)
+    for manifest in question.manifests:
+        gang, remarks = _from_manifest(manifest, snapshot, question, facts)
         snapshot = with_gang(snapshot, gang)
         gangs.append((gang, remarks))
     return gangs, snapshot
@@ -202,26 +201,26 @@ def check_changes(
     change: Change,
     tries: Sequence[Change],
 ) -> None:
-    """Raise WhatIfError where ``change``, or one of ``tries`` on top of it, cannot be made."""
+    """Raise WhatIfError if ``change``, or one of ``tries`` on top of it, cannot be made."""
     for gang, _ in gangs:
-        asked = changed(gang, change, snapshot)
-        for each in tries:
-            changed(asked, each, snapshot)
+        changed_gang = changed(gang, change, snapshot)
+        for trial in tries:
+            changed(changed_gang, trial, snapshot)
 
 
 # --- a manifest as a gang ---
 
 
 def _from_manifest(
-    manifest: Mapping[str, Any], snapshot: ClusterSnapshot, asked: Asked, known: Known
+    manifest: Mapping[str, Any], snapshot: ClusterSnapshot, question: Asked, facts: Known
 ) -> tuple[Gang, list[str]]:
-    """Return the TrainingJob as it would wait from now on, and what is not minded about it."""
+    """Return the TrainingJob as it would wait from now on, and remarks on its ignored parts."""
     about, spec = manifest.get("metadata"), manifest.get("spec") or {}
     if not isinstance(about, Mapping):
         raise WhatIfError("metadata.name: is missing; give the TrainingJob a name")
-    namespace = asked.namespace_of(manifest)
+    namespace = question.namespace_of(manifest)
     name = about.get("name") or f"{about.get('generateName')}xxxxx"
-    written = {
+    document = {
         "metadata": {
             "name": name,
             "namespace": namespace,
@@ -232,29 +231,29 @@ def _from_manifest(
     }
     where = f"TrainingJob {cleaned(str(name))}"
     try:
-        read = msgspec.json.decode(msgspec.json.encode(written), type=wire.CustomObject)
+        read = msgspec.json.decode(msgspec.json.encode(document), type=wire.CustomObject)
     except msgspec.ValidationError as error:
         raise WhatIfError(f"{where}: {error}; correct the manifest") from error
-    default_queue = (known.default_queues or {}).get(namespace, "")
-    job = training_jobs.from_manifest(read, known.topology_levels, default_queue=default_queue)
+    default_queue = (facts.default_queues or {}).get(namespace, "")
+    job = training_jobs.from_manifest(read, facts.topology_levels, default_queue=default_queue)
     is_open = {queue.name: queue.is_open for queue in snapshot.queues.values()}
-    # Who may not read everything is told of no queue that they have not named.
-    problem = fault_of_queue(job.queue, is_open, names_others=known.readable is None)
+    # The error names other queues only to callers that may read everything.
+    problem = fault_of_queue(job.queue, is_open, names_others=facts.readable is None)
     if problem and job.queue:
         raise WhatIfError(f"{where}: {problem}")
-    named, class_ = job.priority_class, known.default_class
+    named, class_ = job.priority_class, facts.default_class
     if named is not None:
-        class_ = known.class_of(named, f"{where}: spec.priorityClassName")
+        class_ = facts.class_of(named, f"{where}: spec.priorityClassName")
     gang = job.gang(
         class_.value if class_ is not None else 0,
         may_preempt=class_ is None or class_.may_preempt,
     )
-    return replace(gang, arrived=snapshot.now), list(_remarks(job, snapshot, known))
+    return replace(gang, arrived=snapshot.now), list(_remarks(job, snapshot, facts))
 
 
-def _remarks(job: training_jobs.JobFacts, snapshot: ClusterSnapshot, known: Known) -> Iterator[str]:
+def _remarks(job: training_jobs.JobFacts, snapshot: ClusterSnapshot, facts: Known) -> Iterator[str]:
     spec, namespace = job.spec, job.key[0]
-    if spec is not None and not spec.queue and known.default_queues is None:
+    if spec is not None and not spec.queue and facts.default_queues is None:
         yield f"spec.queue names none: {job.queue} is assumed, as for namespaces without a label"
     if job.is_suspended:
         yield "spec.runPolicy.suspend is true: the answer is of the time when it is resumed"

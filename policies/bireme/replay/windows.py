@@ -1,8 +1,8 @@
 """Windows of a record: equal stretches of its time, each a workload of its own.
 
-A window begins with what ran and waited then, as recorded, and takes the gangs that arrive in it.
-What becomes of them is observed beyond its end, but not beyond the end of its part of the record:
-of what happened later nothing reaches an earlier part.
+A window begins with the gangs that ran and waited then, as recorded, and takes those that arrive in
+it. Their further course is observed beyond its end, but not beyond the end of its part of the
+record: no part knows what happened later.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -17,32 +17,32 @@ class Part:
     """Some windows in a row; times in POSIX seconds.
 
     Attributes:
-        name: For messages and results.
-        began, ended: The second is outside.
-        windows: How many.
+        name: Name for messages and results.
+        begin, end: The end is exclusive.
+        windows: Number of windows.
     """
 
     name: str
-    began: float
-    ended: float
+    begin: float
+    end: float
     windows: int
 
     @property
     def seconds(self) -> float:
         """Return the length of one window."""
-        return (self.ended - self.began) / self.windows
+        return (self.end - self.begin) / self.windows
 
     def window_at(self, now: float) -> int:
-        """Return the window in which ``now`` is, counted from 0."""
-        return min(int((now - self.began) / self.seconds), self.windows - 1)
+        """Return the window that contains ``now``, counted from 0."""
+        return min(int((now - self.begin) / self.seconds), self.windows - 1)
 
     def start_of(self, window: int) -> float:
-        """Return when ``window`` begins."""
-        return self.began + window * self.seconds
+        """Return the beginning of ``window``."""
+        return self.begin + window * self.seconds
 
     def end_of(self, window: int) -> float:
-        """Return when ``window`` ends."""
-        return self.began + (window + 1) * self.seconds
+        """Return the end of ``window``."""
+        return self.begin + (window + 1) * self.seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,45 +61,50 @@ def windows_of(
 ) -> list[RecordWindow]:
     """Return the windows of ``parts``, which follow each other, from the snapshots of a record.
 
-    ``on_cycle`` gets the time of each. Windows to which no gang came are left out.
+    ``on_cycle`` gets the time of each cycle. Windows without a new gang are left out.
     """
-    found: list[RecordWindow] = []
-    left, current = list(parts), _Open(parts[0])
-    before: ClusterSnapshot | None = None
+    windows: list[RecordWindow] = []
+    remaining, current = list(parts), _Open(parts[0])
+    previous: ClusterSnapshot | None = None
     for snapshot in snapshots:
-        while snapshot.now >= current.part.ended and len(left) > 1:
-            found += current.close()
-            left = left[1:]
-            current = _Open(left[0])
-        current.observe(snapshot, before)
-        before = snapshot
+        while snapshot.now >= current.part.end and len(remaining) > 1:
+            windows += current.close()
+            remaining = remaining[1:]
+            current = _Open(remaining[0])
+        current.observe(snapshot, previous)
+        previous = snapshot
         on_cycle(snapshot.now)
-    found += current.close()
-    return [window for window in found if window.workload.counted]
+    windows += current.close()
+    return [window for window in windows if window.workload.wait_uids]
 
 
 class _Open:
-    """The windows of a part while it is read."""
+    """The windows of a part while its record is read."""
 
     def __init__(self, part: Part) -> None:
         self.part = part
         self._builders: dict[int, WorkloadBuilder] = {}
         self._done: dict[int, Workload] = {}
 
-    def observe(self, snapshot: ClusterSnapshot, before: ClusterSnapshot | None) -> None:
-        """Take in ``snapshot``; until then all was as it was ``before``."""
+    def observe(self, snapshot: ClusterSnapshot, previous: ClusterSnapshot | None) -> None:
+        """Add ``snapshot``; until then everything was as in ``previous``."""
         number = self.part.window_at(snapshot.now)
         if number not in self._builders and number not in self._done:
             builder = WorkloadBuilder(until=self.part.end_of(number))
-            if before is not None:
-                # What ended with this cycle still ran when the window began.
-                builder.observe(replace(before, now=self.part.start_of(number)))
+            if previous is not None:
+                # A gang that ended with this cycle still ran when the window began.
+                builder.observe(replace(previous, now=self.part.start_of(number)))
             self._builders[number] = builder
-        for at, builder in list(self._builders.items()):
+        for index, builder in list(self._builders.items()):
             builder.observe(snapshot)
             if builder.is_settled:
-                self._done[at] = self._builders.pop(at).workload()
+                self._done[index] = self._builders.pop(index).workload()
 
     def close(self) -> list[RecordWindow]:
-        done = self._done | {at: builder.workload() for at, builder in self._builders.items()}
-        return [RecordWindow(self.part.name, at, workload) for at, workload in sorted(done.items())]
+        done = self._done | {
+            number: builder.workload() for number, builder in self._builders.items()
+        }
+        return [
+            RecordWindow(self.part.name, number, workload)
+            for number, workload in sorted(done.items())
+        ]

@@ -1,9 +1,8 @@
 """Writer of records: numbered files of bounded size, the oldest deleted, never above the bound.
 
-1. :func:`outline_of` puts a decision into names, so that it outlives the node rows it was made in.
-2. :class:`Encoder` turns cycles into lines, each with what has changed since the one before.
-   Snapshots share what did not change (the node table, tasks, labels), so that comparing is mostly
-   a matter of identity.
+1. :func:`outline_of` puts a decision into names, so that it outlives its node rows.
+2. :class:`Encoder` turns cycles into lines, each with the changes since the line before. Snapshots
+   share unchanged parts (the node table, tasks, labels), so that most comparisons are of identity.
 3. :class:`RecordWriter` writes the lines.
 """
 
@@ -38,7 +37,7 @@ from bireme.rl.lookup import SETTINGS_SOURCE, PolicySource
 
 
 def outline_of(decision: Decision, nodes: NodeTable) -> record.Outline:
-    """Return ``decision``, which was made over the rows of ``nodes``, in names."""
+    """Return ``decision``, made over the rows of ``nodes``, in names."""
     return record.Outline(
         digest=_digest(decision, nodes),
         starts={a.gang.uid: places_of(a.placement, nodes) for a in decision.admitted},
@@ -52,10 +51,10 @@ def outline_of(decision: Decision, nodes: NodeTable) -> record.Outline:
 
 
 def _growth_of(decision: Decision) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = {}
+    by_gang: dict[str, dict[str, int]] = {}
     for growth in decision.node_requests:
-        found.setdefault(growth.gang.uid, {})[growth.pool] = growth.nodes
-    return found
+        by_gang.setdefault(growth.gang.uid, {})[growth.pool] = growth.nodes
+    return by_gang
 
 
 def places_of(placement: Placement, nodes: NodeTable) -> record.Places:
@@ -73,7 +72,7 @@ def places_of(placement: Placement, nodes: NodeTable) -> record.Places:
 def _digest(decision: Decision, nodes: NodeTable) -> str:
     actions = [list(_facts(action, nodes)) for action in decision.actions]
     growth = _growth_of(decision)
-    # Without growth the digest is that of records from before there were pools that grow.
+    # Without growth the digest equals that of records from before growing pools.
     text = msgspec.json.encode([actions, decision.overruled, *([growth] if growth else [])])
     return blake2b(text, digest_size=8).hexdigest()
 
@@ -90,11 +89,11 @@ def _facts(action: Action, nodes: NodeTable) -> Iterator[object]:
                 yield action.is_opportunistic
         case Hold():
             yield action.position
-            kept = action.reservation
-            if kept is not None:
-                yield kept.start
-                yield kept.is_closed
-                yield places_of(kept.placement, nodes)
+            reservation = action.reservation
+            if reservation is not None:
+                yield reservation.start
+                yield reservation.is_closed
+                yield places_of(reservation.placement, nodes)
         case Resize():
             yield places_of(action.placement, nodes)
         case Preempt():
@@ -128,41 +127,44 @@ class Encoder:
         lost: int = 0,
         source: PolicySource = SETTINGS_SOURCE,
     ) -> bytes | None:
-        """Return a line for this cycle; None when nothing has changed and nothing was done.
+        """Return a line for this cycle; None if nothing has changed and nothing was done.
 
-        ``lost`` cycles before it could not be recorded; ``source`` decided. Raises RecordError
-        for a gang that no record can hold: two of one uid, or a law that no report leads to.
+        ``lost`` cycles before it could not be recorded; ``source`` decided. Raises RecordError for
+        gangs that no record can hold: two with one uid, or one whose law comes from no report.
         """
         now: dict[str, Mapping[str, Any]] = {
             "queues": dict(snapshot.queues),
             "queue_usage": dict(snapshot.queue_usage),
             "waiting": {gang.uid: gang for gang in snapshot.waiting},
-            "running": {each.gang.uid: _held(each, snapshot.nodes) for each in snapshot.running},
+            "running": {
+                running.gang.uid: _recorded_gang(running, snapshot.nodes)
+                for running in snapshot.running
+            },
             "growable": {pool.name: pool for pool in snapshot.growable},
             "quotas": {"/".join(key): quota for key, quota in snapshot.quotas.items()},
         }
         gangs = len(now["waiting"]), len(now["running"])
         if gangs != (len(snapshot.waiting), len(snapshot.running)):
             raise record.RecordError("two gangs of the snapshot have one uid; give each its own")
-        _check(*snapshot.waiting, *(each.gang for each in snapshot.running))
+        _check(*snapshot.waiting, *(running.gang for running in snapshot.running))
         outline = outline_of(decision, snapshot.nodes)
         holds, self._holds = self._holds, outline.holds
-        known, self._known = self._known, now
-        changes = {name: _changes(known.get(name, {}), each) for name, each in now.items()}
+        previous, self._known = self._known, now
+        changes = {name: _changes(previous.get(name, {}), entries) for name, entries in now.items()}
         line = record.Line(
             line=self._line + 1,
             now=snapshot.now,
             outline=msgspec.structs.replace(outline, holds=_new(holds, outline.holds)),
             lost=lost,
             source=msgspec.UNSET if source == self._source else source,
-            used=self._used_now(snapshot),  # before the nodes: it asks which ones there were
+            used=self._usage_changes(snapshot),  # before the nodes, whose last table it needs
             nodes=self._nodes_now(snapshot.nodes),
             occupants=self._occupants_now(snapshot),
-            finished=self._finished_now(snapshot),
+            finished=self._new_runs(snapshot),
             service=dict(snapshot.service),
             **changes,
         )
-        # The first line states everything, so it is written whatever was done.
+        # The first line states everything, so it is always written.
         if self._line > 1 and _is_unchanged(line):
             return None
         self._line += 1
@@ -173,7 +175,7 @@ class Encoder:
         self, snapshot: ClusterSnapshot
     ) -> list[record.RecordedPods] | msgspec.UnsetType:
         names = snapshot.nodes.names
-        before, self._occupants = (
+        previous, self._occupants = (
             self._occupants,
             [
                 record.RecordedPods(
@@ -186,38 +188,42 @@ class Encoder:
                 for group in snapshot.occupants.groups
             ],
         )
-        return msgspec.UNSET if before == self._occupants else self._occupants
+        return msgspec.UNSET if previous == self._occupants else self._occupants
 
-    def _finished_now(self, snapshot: ClusterSnapshot) -> list[FinishedRun]:
-        before, self._finished = self._finished, snapshot.finished_runs
-        if before is self._finished:
+    def _new_runs(self, snapshot: ClusterSnapshot) -> list[FinishedRun]:
+        previous, self._finished = self._finished, snapshot.finished_runs
+        if previous is self._finished:
             return []
-        known = set(map(id, before.runs))  # snapshots share them
-        return [run for run in self._finished.runs if id(run) not in known]
+        known_ids = set(map(id, previous.runs))  # snapshots share them
+        return [run for run in self._finished.runs if id(run) not in known_ids]
 
     def _nodes_now(self, nodes: NodeTable) -> dict[str, Any]:
-        before, self._nodes = self._nodes, nodes
-        if before is nodes:
+        previous, self._nodes = self._nodes, nodes
+        if previous is nodes:
             return {}
-        known = {} if before is None else dict(zip(before.names, before.nodes, strict=True))
-        return _changes(known, dict(zip(nodes.names, nodes.nodes, strict=True)))
+        previous_nodes = (
+            {} if previous is None else dict(zip(previous.names, previous.nodes, strict=True))
+        )
+        return _changes(previous_nodes, dict(zip(nodes.names, nodes.nodes, strict=True)))
 
-    def _used_now(self, snapshot: ClusterSnapshot) -> dict[str, list[int]]:
-        before = carried_over(self._nodes, self._used, snapshot.nodes)
+    def _usage_changes(self, snapshot: ClusterSnapshot) -> dict[str, list[int]]:
+        previous = previous_usage(self._nodes, self._used, snapshot.nodes)
         self._used = snapshot.used
-        rows = np.flatnonzero((snapshot.used != before).any(axis=1))
+        rows = np.flatnonzero((snapshot.used != previous).any(axis=1))
         names = map(snapshot.nodes.names.__getitem__, rows.tolist())
         return dict(zip(names, snapshot.used[rows].tolist(), strict=True))
 
 
-def carried_over(before: NodeTable | None, used: IntArray, nodes: NodeTable) -> IntArray:
-    """Return the use of ``nodes`` in the line before, shape (nodes, resources)."""
-    # A node that was not there used nothing; so do all when other resources are offered.
-    if before is not None and before.names == nodes.names and before.axis == nodes.axis:
+def previous_usage(previous: NodeTable | None, used: IntArray, nodes: NodeTable) -> IntArray:
+    """Return the use of ``nodes`` in the line before, shape (nodes, resources).
+
+    A new node used nothing; nor did any node if other resources are offered now.
+    """
+    if previous is not None and previous.names == nodes.names and previous.axis == nodes.axis:
         return used
     carried = np.zeros_like(nodes.allocatable)
-    if before is not None and before.axis == nodes.axis:
-        both = [(nodes.row[name], row) for name, row in before.row.items() if name in nodes.row]
+    if previous is not None and previous.axis == nodes.axis:
+        both = [(nodes.row[name], row) for name, row in previous.row.items() if name in nodes.row]
         if both:
             rows, old = np.array(both).T
             carried[rows] = used[old]
@@ -226,31 +232,31 @@ def carried_over(before: NodeTable | None, used: IntArray, nodes: NodeTable) -> 
 
 def _check(*gangs: Gang) -> None:
     for gang in gangs:
-        for law, held in ((gang.speed, LinearSpeed), (gang.loss, InverseQuadratic)):
-            if law is not None and type(law) is not held:
+        for law, expected in ((gang.speed, LinearSpeed), (gang.loss, InverseQuadratic)):
+            if law is not None and type(law) is not expected:
                 raise record.RecordError(
                     f"gang {gang.name!r} has a {type(law).__name__}, of which a record can hold "
-                    f"{held.__name__} alone; turn recording off"
+                    f"{expected.__name__} alone; turn recording off"
                 )
 
 
-def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entries of ``now`` that are new or different, and None for those gone."""
-    return _new(before, now) | {key: None for key in before if key not in now}
+def _changes(previous: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entries of ``now`` that are new or different, and None for those that are gone."""
+    return _new(previous, now) | {key: None for key in previous if key not in now}
 
 
-def _new(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in now.items() if before.get(key) != value}
+def _new(previous: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in now.items() if previous.get(key) != value}
 
 
 def _is_unchanged(line: record.Line) -> bool:
-    done, seen = line.outline, (line.nodes, line.used, line.queues, line.queue_usage)
+    done, cluster = line.outline, (line.nodes, line.used, line.queues, line.queue_usage)
     acts = (done.starts, done.stops, done.resizes, done.holds, done.fallback)
     changed = (line.waiting, line.running, line.growable, line.quotas, line.finished)
-    return line.occupants is msgspec.UNSET and not any((*seen, *changed, *acts))
+    return line.occupants is msgspec.UNSET and not any((*cluster, *changed, *acts))
 
 
-def _held(running: RunningGang, nodes: NodeTable) -> record.RecordedGang:
+def _recorded_gang(running: RunningGang, nodes: NodeTable) -> record.RecordedGang:
     return record.RecordedGang(
         gang=running.gang,
         places=places_of(running.placement, nodes),
@@ -270,10 +276,10 @@ _NAME: Final = re.compile(r"record-(\d{8})\.jsonl")
 
 
 class RecordWriter:
-    """Writes one operator's term into ``folder``, beside the files of terms before it.
+    """Writes one operator's term into ``folder``, after the files of earlier terms.
 
-    All of them together hold at most ``most_files * file_bytes`` bytes. ``lost`` counts cycles
-    that could not be recorded since the last line; the next line states it.
+    All files together hold at most ``most_files * file_bytes`` bytes. ``lost`` counts the cycles
+    since the last line that could not be recorded; the next line states it.
     """
 
     def __init__(
@@ -301,12 +307,12 @@ class RecordWriter:
     ) -> bool:
         """Record one cycle, which ``source`` decided; return whether a line was written.
 
-        Raises OSError, and RecordError for what no record or no file of its size can hold.
+        Raises OSError, and RecordError if no record, or no file of its size, can hold the cycle.
         """
         try:
             return self._write(snapshot, decision, source)
         except BaseException:
-            # The file ends after its last whole line; the next write begins one that states all.
+            # The file ends after its last whole line; the next write begins a file that states all.
             self.close()
             raise
 
@@ -318,7 +324,7 @@ class RecordWriter:
             if self._size + len(line) <= self._file_bytes:
                 self._append(self._file, line)
                 return True
-            # It holds changes alone and no file can begin with it: the next one states everything.
+            # The line holds only changes, and no file can begin with it.
             self.close()
         self._begin(snapshot, decision, source)
         return True
@@ -340,20 +346,20 @@ class RecordWriter:
         self._append(self._file, header + line)
 
     def _make_room(self) -> None:
-        """Delete the oldest files until another one may grow to its full size."""
+        """Delete the oldest files until one more can grow to its full size."""
         files = record_files(self._folder)
         sizes = [path.stat().st_size for path in files]
-        # Files of earlier terms may be larger than this one's may become.
+        # Files of earlier terms may be larger than the maximum of this one.
         most_bytes = (self._most_files - 1) * self._file_bytes
         while files and (len(files) >= self._most_files or sum(sizes) > most_bytes):
             files.pop(0).unlink()
             sizes.pop(0)
 
     def _append(self, file: FileIO, text: bytes) -> None:
-        # Unbuffered and one write a line: a process that is killed tears at most the last line.
-        left = memoryview(text)
-        while left:
-            left = left[file.write(left) :]
+        # Unbuffered, with one write for a line: a killed process tears at most the last line.
+        remaining = memoryview(text)
+        while remaining:
+            remaining = remaining[file.write(remaining) :]
         self._size += len(text)
         self.lost = 0
 
@@ -368,11 +374,11 @@ class RecordWriter:
 
 
 def _header(run: str, number: int, settings: SchedulingSettings) -> bytes:
-    given = (record.FORMAT, record.VERSION, version("bireme"), run, number, settings)
-    return msgspec.json.encode(record.Header(*given)) + b"\n"
+    fields = (record.FORMAT, record.VERSION, version("bireme"), run, number, settings)
+    return msgspec.json.encode(record.Header(*fields)) + b"\n"
 
 
-def stated(
+def encode_record(
     run: str,
     settings: SchedulingSettings,
     snapshot: ClusterSnapshot,
@@ -388,17 +394,17 @@ def stated(
 
 
 def record_files(folder: Path) -> list[Path]:
-    """Return the record files in ``folder``, oldest first; OSError where it cannot be read."""
+    """Return the record files in ``folder``, oldest first; OSError if it cannot be read."""
     return sorted((p for p in folder.iterdir() if _NAME.fullmatch(p.name)), key=number_of)
 
 
 def number_of(path: Path) -> int:
-    """Return the number in the name of a record's file; 0 where there is none."""
+    """Return the number in the name of a record's file; 0 without one."""
     match = _NAME.fullmatch(path.name)
     return int(match[1]) if match else 0
 
 
 def _create(path: Path) -> FileIO:
-    # For its owner alone: names of jobs and namespaces are tenants' data. Never over another file:
-    # a second operator may write to the same folder.
+    # Readable by its owner alone: names of jobs and namespaces are tenants' data. Never over
+    # another file: a second operator may write to the same folder.
     return FileIO(path, "xb", opener=lambda name, flags: os.open(name, flags, 0o600))

@@ -1,1 +1,1 @@
-"""Tuning to one cluster: what its own record says about rules, constants and the learned index."""
+"""Tuning to one cluster: rules, constants and the learned index, fitted to its own record."""

@@ -1,8 +1,7 @@
 """The learned index fitted to a cluster: evolution of its eight weights on the training worlds.
 
-It begins at the weights that are shipped, and stays within the bounds of
-:mod:`bireme.rl.index_weights`. Every draw is a checkpoint of its own, so that what was simulated is
-what would be served.
+It begins at the shipped weights, and stays within the bounds of :mod:`bireme.rl.index_weights`.
+Every draw is a checkpoint of its own, so that the simulated policy is the one that would be served.
 """
 
 import hashlib
@@ -29,13 +28,13 @@ from bireme.training.evolution import Evolution, mean_over_cases
 
 POPULATION: Final = 8
 WORLDS: Final = 4
-"""Worlds on which the draws of a generation are compared; other ones in each."""
+"""Number of worlds on which a generation's draws are compared; other worlds in each generation."""
 _CAUTION: Final = 0.5
-"""Of the scales of a search from scratch: the shipped weights are a good start."""
+"""Share of the scales of a search from scratch: the shipped weights are a good start."""
 
 
 def runs_of(generations: int, worlds: int) -> int:
-    """Return how many runs :func:`evolve` asks for."""
+    """Return the number of runs that :func:`evolve` requests."""
     return generations * POPULATION * min(WORLDS, worlds)
 
 
@@ -49,23 +48,27 @@ def evolve(
 ) -> FloatArray:
     """Return the weights after so many ``generations``, shape (weights,).
 
-    ``start`` says which placer and sizer go with it. Checkpoints are written into ``folder``.
+    ``start`` names the placer and the sizer. Checkpoints are written into ``folder``.
     """
     generator = np.random.default_rng(seed)
     scales = _CAUTION * np.array([weight.scale for weight in WEIGHTS.values()])
     evolution = Evolution(shipped_weights(), scales, POPULATION, generator)
     for _ in range(generations):
         picked = generator.choice(len(worlds), min(WORLDS, len(worlds)), replace=False)
-        chosen = [worlds[at] for at in sorted(picked.tolist())]
-        drawn = [candidate_of(bounded(row), start, folder) for row in evolution.ask()]
-        runs = players([(candidate, world) for candidate in drawn for world in chosen])
-        losses = np.array([loss(run) for run in runs]).reshape(len(drawn), len(chosen))
+        generation_worlds = [worlds[index] for index in sorted(picked.tolist())]
+        candidates = [candidate_of(bounded(row), start, folder) for row in evolution.ask()]
+        runs = players(
+            [(candidate, world) for candidate in candidates for world in generation_worlds]
+        )
+        losses = np.array([loss(run) for run in runs]).reshape(
+            len(candidates), len(generation_worlds)
+        )
         evolution.tell(mean_over_cases(losses))
     return bounded(evolution.mean)
 
 
 def candidate_of(weights: FloatArray, start: Candidate, folder: Path) -> Candidate:
-    """Return the index with ``weights`` beside the other parts of ``start``."""
+    """Return the index with ``weights``, and the other parts of ``start``."""
     name = hashlib.blake2b(weights.tobytes(), digest_size=8).hexdigest()
     card = msgspec.structs.replace(shipped_card(), results=(), notes=())
     write_checkpoint(weights, card, folder / name)

@@ -1,4 +1,4 @@
-"""The judgement on what a tuning found: it wins, or is refused with all reasons and intervals."""
+"""The judgement on the result of a tuning: it wins, or is refused with reasons and intervals."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -8,18 +8,18 @@ from bireme.contest.candidates import Candidate
 from bireme.contest.verdicts import MIN_BLOCKS, Verdict
 from bireme.simulator.comparison import Estimate
 from bireme.tuning.past import Past
-from bireme.tuning.search import Found
+from bireme.tuning.search import SearchResult
 
 MIN_DAYS: Final = 3.0
-"""A week has days that are unlike each other; of fewer than these no test says much."""
+"""The days of a week are unlike each other; a test of fewer days says little."""
 MAX_TAIL: Final = 1.05
-"""The largest ratio of the p99 wait with which a candidate may win."""
+"""The maximum ratio of the p99 wait with which a candidate may win."""
 _LONGER: Final = "record for longer, and name another --out"
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Who was judged, beside whom, and why it is refused; no reasons mean that it wins."""
+    """The judged candidate, the baseline, and the reasons for a refusal; with none it wins."""
 
     best: Candidate
     baseline: Candidate
@@ -42,20 +42,23 @@ class Judgement:
         }
 
 
-def judgement_on(past: Past, found: Found, verdict: Verdict, least_days: float) -> Judgement:
-    """Return the judgement on the best that was ``found``, by its ``verdict`` on the test."""
-    reasons = tuple(_reasons(past, found, verdict, least_days))
-    return Judgement(found.best, past.baseline, verdict, reasons)
+def judgement_on(
+    past: Past, result: SearchResult, verdict: Verdict, least_days: float
+) -> Judgement:
+    """Return the judgement on the best candidate of ``result``, by its ``verdict`` on the test."""
+    reasons = tuple(_reasons(past, result, verdict, least_days))
+    return Judgement(result.best, past.baseline, verdict, reasons)
 
 
-def _reasons(past: Past, found: Found, verdict: Verdict, least_days: float) -> Iterator[str]:
-    own = past.baseline.name
-    if found.loss_of(found.best) >= found.loss_of(past.baseline):
-        yield f"nothing that was tried does better than {own} on the validation windows"
-    if past.judged_days < least_days:
+def _reasons(
+    past: Past, result: SearchResult, verdict: Verdict, least_days: float
+) -> Iterator[str]:
+    baseline_name = past.baseline.name
+    if result.loss_of(result.best) >= result.loss_of(past.baseline):
+        yield f"nothing that was tried does better than {baseline_name} on the validation windows"
+    if past.test_days < least_days:
         yield (
-            f"the test has {past.judged_days:.3g} days of the {least_days:g} that it needs: "
-            f"{_LONGER}"
+            f"the test has {past.test_days:.3g} days of the {least_days:g} that it needs: {_LONGER}"
         )
     jct, wait = interval_text(verdict.jct), verdict.p99_wait
     match verdict.finding:
@@ -70,18 +73,24 @@ def _reasons(past: Past, found: Found, verdict: Verdict, least_days: float) -> I
                 "which one of the two policies ended none"
             )
         case "worse":
-            yield f"its mean completion time is {jct} of that by {own}: it is longer"
+            yield f"its mean completion time is {jct} of that by {baseline_name}: it is longer"
         case "level":
-            yield f"its mean completion time is {jct} of that by {own}: the interval contains 1"
+            yield (
+                f"its mean completion time is {jct} of that by {baseline_name}: the interval "
+                "contains 1"
+            )
         case "better":
             pass
     if wait is not None and wait.mean > MAX_TAIL:
         yield (
-            f"its p99 wait is {interval_text(wait)} of that by {own}, and at most {MAX_TAIL} is "
-            "accepted"
+            f"its p99 wait is {interval_text(wait)} of that by {baseline_name}, and at most "
+            f"{MAX_TAIL} is accepted"
         )
     if wait is None and verdict.p99_wait_seconds > 0:
-        yield f"its p99 wait is {verdict.p99_wait_seconds:.3g} s, and by {own} nobody waited"
+        yield (
+            f"its p99 wait is {verdict.p99_wait_seconds:.3g} s, and by {baseline_name} nobody "
+            "waited"
+        )
     if verdict.fallbacks:
         yield f"the rules had to decide in its place in {verdict.fallbacks} cycles"
 

@@ -1,8 +1,8 @@
-"""The past of a cluster as worlds: its record, cut by time into training, validation and test.
+"""The past of a cluster as worlds: its record, split by time into training, validation and test.
 
 The record is cut into windows of about a day, or of a twentieth of a shorter record. The first half
-of them is for training, the next fifth for validation, the rest for the test. No part knows what
-happened after its end. Every window is played on the recorded nodes, queues and settings.
+of them is for training, the next fifth for validation, the rest for the test. No part knows events
+after its end. Every window is played on the recorded nodes, queues and settings.
 """
 
 import functools
@@ -35,39 +35,39 @@ from bireme.simulator.workload import Trace
 
 MIN_WINDOWS: Final = 20
 _SHARES: Final[tuple[tuple[Part, float], ...]] = (("training", 0.5), ("validation", 0.2))
-"""Of all windows; the rest is the test."""
+"""Shares of all windows; the rest is the test."""
 
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What a record says.
+    """The content of a record.
 
     Attributes:
-        worlds: By part, in the order of time.
-        baseline: Who decided most of its cycles that could change anything.
-        decided_by: Which of the sources that was.
-        settings: Those of the record, whose parts a SchedulingPolicy that leaves them out has.
-        began, ended: POSIX seconds; the test begins at ``judged_from``.
-        windows: How many there are, with or without gangs.
-        gangs: Over all windows; one that is in several of them counts once.
-        left_out: Others, which never started, and could not start on the empty cluster either.
+        worlds: Worlds by part, in the order of time.
+        baseline: The policy that decided most of the cycles that could change anything.
+        decided_by: The source of that policy.
+        settings: Those of the record; they name the parts that a SchedulingPolicy omits.
+        begin, end: POSIX seconds; the test begins at ``judged_from``.
+        windows: Number of windows, with or without gangs.
+        gangs: Number of gangs over all windows; a gang in several of them counts once.
+        left_out: Number of other gangs, which cannot start even on the empty cluster.
     """
 
     worlds: dict[Part, list[World]]
     baseline: Candidate
     decided_by: PolicySource
     settings: SchedulingSettings
-    began: float
-    ended: float
+    begin: float
+    end: float
     judged_from: float
     windows: int
     gangs: int
     left_out: int
 
     @property
-    def judged_days(self) -> float:
+    def test_days(self) -> float:
         """Return the length of the test in days."""
-        return (self.ended - self.judged_from) / DAY
+        return (self.end - self.judged_from) / DAY
 
 
 def read_past(
@@ -81,96 +81,97 @@ def read_past(
     """Return the past in ``record``.
 
     Args:
-        span: From when to when, POSIX seconds; what came later is not used.
-        checkpoints: The folder of the checkpoints that decided then, as far as none comes with
-            Bireme.
-        stops: What a stop costs, restart and lost work; of the rest nothing is taken.
+        span: Begin and end in POSIX seconds; later cycles are not used.
+        checkpoints: The folder of the checkpoints that decided then, unless they come with Bireme.
+        stops: Cost of a stop, restart and lost work; its other fields are ignored.
         on_progress: Gets the share of the record that was read.
 
     Raises:
-        SettingError: it is too short, or no gang ended in it.
-        CheckpointError: the checkpoint that decided is not there.
+        SettingError: the record is too short, or no gang ended in it.
+        CheckpointError: the checkpoint that decided is missing.
     """
-    began, ended = span
-    if began >= ended:
+    begin, end = span
+    if begin >= end:
         raise SettingError(
             "the record has no two cycles at different times; record for longer, at best for weeks"
         )
-    parts, count = _parts(began, ended)
+    parts, count = _parts(begin, end)
     sources: Counter[PolicySource] = Counter()
 
     def snapshots() -> Iterator[ClusterSnapshot]:
         for cycle in record.cycles():
-            if cycle.snapshot.now > ended:
+            if cycle.snapshot.now > end:
                 return
-            # A cycle without anything to do is recorded as the settings', whatever policy decides.
+            # A cycle without anything to do is recorded as the settings', whichever policy decides.
             if cycle.snapshot.may_change:
                 sources[msgspec.structs.replace(cycle.source, canaries=())] += 1
             yield cycle.snapshot
 
-    found = windows_of(snapshots(), parts, lambda now: on_progress((now - began) / (ended - began)))
-    _check_ended(found, began, ended)
+    record_windows = windows_of(
+        snapshots(), parts, lambda now: on_progress((now - begin) / (end - begin))
+    )
+    _check_ended(record_windows, begin, end)
     decided_by = max(sources, key=sources.__getitem__, default=SETTINGS_SOURCE)
     baseline = _baseline(decided_by, record.settings, checkpoints)
-    worlds = _worlds(found, baseline, record.settings, stops)
+    worlds = _worlds(record_windows, baseline, record.settings, stops)
     for (part, inside), stretch in zip(worlds.items(), parts, strict=True):
         if not inside:
             raise SettingError(
-                f"no gang came from {clock_time(stretch.began)} to "
-                f"{clock_time(stretch.ended)}, the part of the record for {part}; record for longer"
+                f"no gang came from {clock_time(stretch.begin)} to "
+                f"{clock_time(stretch.end)}, the part of the record for {part}; record for longer"
             )
     gangs = {job.name for inside in worlds.values() for world in inside for job in world.trace.jobs}
-    seen = {job.name for window in found for job in window.workload.trace.jobs}
+    job_names = {job.name for window in record_windows for job in window.workload.trace.jobs}
     return Past(
         worlds=worlds,
         baseline=baseline,
         decided_by=decided_by,
         settings=record.settings,
-        began=began,
-        ended=ended,
-        judged_from=parts[-1].began,
+        begin=begin,
+        end=end,
+        judged_from=parts[-1].begin,
         windows=count,
         gangs=len(gangs),
-        left_out=len(seen - gangs),
+        left_out=len(job_names - gangs),
     )
 
 
-def _parts(began: float, ended: float) -> tuple[list[windows.Part], int]:
-    """Return the three parts in the order of time, and how many windows they have."""
-    count = max(MIN_WINDOWS, int((ended - began) / DAY))
-    seconds = (ended - began) / count
-    found, first = [], 0
+def _parts(begin: float, end: float) -> tuple[list[windows.Part], int]:
+    """Return the three parts in the order of time, and their number of windows."""
+    count = max(MIN_WINDOWS, int((end - begin) / DAY))
+    seconds = (end - begin) / count
+    parts, first = [], 0
     for name, share in _SHARES:
         inside = round(share * count)
-        start = began + first * seconds
-        found.append(windows.Part(name, start, start + inside * seconds, inside))
+        start = begin + first * seconds
+        parts.append(windows.Part(name, start, start + inside * seconds, inside))
         first += inside
-    found.append(windows.Part("test", began + first * seconds, ended, count - first))
-    return found, count
+    parts.append(windows.Part("test", begin + first * seconds, end, count - first))
+    return parts, count
 
 
-def _check_ended(found: Sequence[RecordWindow], began: float, ended: float) -> None:
-    treatments = [window.workload.trace.treatments for window in found]
-    jobs = sum(len(window.workload.trace.jobs) for window in found)
-    open_ones = sum(each.get(RUNNING, 0) + each.get(WAITING, 0) for each in treatments)
+def _check_ended(record_windows: Sequence[RecordWindow], begin: float, end: float) -> None:
+    treatments = [window.workload.trace.treatments for window in record_windows]
+    jobs = sum(len(window.workload.trace.jobs) for window in record_windows)
+    open_ones = sum(counts.get(RUNNING, 0) + counts.get(WAITING, 0) for counts in treatments)
     if jobs <= open_ones:
         raise SettingError(
-            f"no gang ended in the {duration(ended - began)} of the record; record until some have"
+            f"no gang ended in the {duration(end - begin)} of the record; record until some have"
         )
 
 
 def _worlds(
-    found: Sequence[RecordWindow],
+    record_windows: Sequence[RecordWindow],
     baseline: Candidate,
     general: SchedulingSettings,
     stops: Physics,
 ) -> dict[Part, list[World]]:
-    """Return the worlds by part: windows to which a gang came that can start."""
+    """Return the worlds by part: windows with a new gang that can start."""
     policy, settings = baseline.policy(general)
     worlds: dict[Part, list[World]] = {"training": [], "validation": [], "test": []}
-    for window in found:
+    for window in record_windows:
         trace = _startable(window.workload, policy, settings)
-        if len(trace.jobs) > len(trace.underway):  # somebody came; else nobody's wait counts
+        if len(trace.jobs) > len(trace.underway):  # without a new gang no wait counts
             part: Part = window.part  # type: ignore[assignment]  # the names are those of _parts
             worlds[part].append(_world(window, part, trace, settings, stops))
     return worlds
@@ -179,21 +180,22 @@ def _worlds(
 def _startable(workload: Workload, policy: Policy, settings: SchedulingSettings) -> Trace:
     """Return the trace without gangs that would never start."""
     trace = workload.trace
-    seen = workload.waits.keys() | {there.job for there in trace.underway}
+    startable = workload.waits.keys() | {start.job for start in trace.underway}
     jobs = tuple(
         job
         for job in trace.jobs
-        # What was seen to run can run.
-        if job.name in seen or _starts(replace(trace, jobs=(job,), underway=()), policy, settings)
+        # A gang that was seen to run can run.
+        if job.name in startable
+        or _starts(replace(trace, jobs=(job,), underway=()), policy, settings)
     )
     return replace(trace, jobs=jobs)
 
 
-def _starts(alone: Trace, policy: Policy, settings: SchedulingSettings) -> bool:
-    """Return whether the only job of ``alone`` starts on the empty cluster."""
-    only = alone.jobs[0]
+def _starts(single: Trace, policy: Policy, settings: SchedulingSettings) -> bool:
+    """Return whether the only job of ``single`` starts on the empty cluster."""
+    only = single.jobs[0]
     config = SimulationConfig(until_seconds=only.submitted)
-    outcome = simulate(alone, alone.nodes, policy, settings, config=config)
+    outcome = simulate(single, single.nodes, policy, settings, config=config)
     return outcome.jobs[0].started is not None
 
 
@@ -220,7 +222,7 @@ def _world(
 
 @functools.cache
 def _baseline(source: PolicySource, settings: SchedulingSettings, checkpoints: str) -> Candidate:
-    """Return the policy that ``source`` was, without canaries: they decided for few queues."""
+    """Return the policy of ``source``, without canaries: they decided for few queues."""
     named: dict[str, str] = {part: source.named(part) or getattr(settings, part) for part in PARTS}
     if source != SETTINGS_SOURCE and source.checkpoint:
         folder = named_folder(source.checkpoint, checkpoints)

@@ -1,7 +1,7 @@
 """The spec of a SchedulingPolicy under which a candidate decides as it was judged.
 
-A part that the spec leaves out is that of its checkpoint, else that of the settings, whatever
-policy decided before.
+An omitted part is that of the checkpoint, else that of the settings, whichever policy decided
+before.
 """
 
 from collections.abc import Mapping
@@ -22,24 +22,24 @@ _REGISTERED: Final = {"orderer": ORDERERS, "placer": PLACERS, "sizer": SIZERS}
 def policy_spec(
     best: Candidate, past: Past, fitted: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """Return the spec for ``best``, but for its stage.
+    """Return the spec for ``best``, without its stage.
 
-    ``fitted`` is the reference to the checkpoint that is the orderer of ``best``, name and sha256,
-    where the tuning made it; the other parts of ``best`` need none then.
+    ``fitted`` is the reference, name and sha256, to the checkpoint that the tuning made as the
+    orderer of ``best``; the other parts of ``best`` need no checkpoint then.
     """
-    own = [part for part in PARTS if _is_own(part, best, past.settings)]
+    own_parts = [part for part in PARTS if _is_own(part, best, past.settings)]
     checkpoint = fitted
-    if checkpoint is None and own:
+    if checkpoint is None and own_parts:
         by = past.decided_by
         checkpoint = {"name": by.checkpoint} | ({"sha256": by.sha256} if by.sha256 else {})
     named: dict[str, Any] = {"checkpoint": dict(checkpoint)} if checkpoint else {}
     parameters: dict[str, dict[str, float]] = {}
     for part in PARTS:
-        given = served_name(part, best)
-        name, _, query = given.partition("?")
-        if part not in own:
-            # A folder or a class of the user's own is named by the settings alone.
-            if not name or (":" in name and given == getattr(past.settings, part)):
+        part_name = served_name(part, best)
+        name, _, query = part_name.partition("?")
+        if part not in own_parts:
+            # Only the settings may name a folder or a user's own class.
+            if not name or (":" in name and part_name == getattr(past.settings, part)):
                 continue
             named[part] = name
         if query:
@@ -48,22 +48,24 @@ def policy_spec(
 
 
 def needs_checkpoint_beside(base: Candidate, settings: SchedulingSettings) -> bool:
-    """Return whether the placer or the sizer of ``base`` takes up the only checkpoint of a spec."""
+    """Return whether the placer or sizer of ``base`` needs the only checkpoint of a spec."""
     return any(_is_own(part, base, settings) for part in PARTS if part != "orderer")
 
 
 def served_name(part: PartName, candidate: Candidate) -> str:
-    """Return the name of ``part`` of ``candidate`` anywhere: of a shipped checkpoint, its own."""
-    given: str = getattr(candidate, part)
-    name, mark, query = given.partition("?")
+    """Return the name of a part that any program can load: a shipped checkpoint by its own name."""
+    full_name: str = getattr(candidate, part)
+    name, mark, query = full_name.partition("?")
     folder = Path(name.removeprefix(CHECKPOINT))
     is_shipped = name.startswith(CHECKPOINT) and folder.parent == FOLDER
     return (
-        f"{folder.name}{mark}{query}" if is_shipped and folder.name in _REGISTERED[part] else given
+        f"{folder.name}{mark}{query}"
+        if is_shipped and folder.name in _REGISTERED[part]
+        else full_name
     )
 
 
 def _is_own(part: PartName, candidate: Candidate, settings: SchedulingSettings) -> bool:
-    """Return whether ``part`` is a checkpoint's that neither a name nor the settings stand for."""
+    """Return whether ``part`` is from a checkpoint that neither a name nor the settings give."""
     name = served_name(part, candidate)
     return name.startswith(CHECKPOINT) and name != getattr(settings, part)

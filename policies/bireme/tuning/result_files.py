@@ -14,42 +14,47 @@ from bireme.rl.index_weights import WEIGHTS, write_checkpoint
 from bireme.tuning.judgement import Judgement, interval_text
 from bireme.tuning.past import Past
 from bireme.tuning.policy_spec import policy_spec, served_name
-from bireme.tuning.search import Found
+from bireme.tuning.search import SearchResult
 
 POLICY_FILE: Final = "policy.yaml"
 VALUES_FILE: Final = "values.yaml"
 NAME: Final = "tuned"
-"""Of the SchedulingPolicy, and of the checkpoint's folder."""
-_WORDS: Final = """\
+"""Name of the SchedulingPolicy, and of the checkpoint's folder."""
+_HEADER: Final = """\
 # What `bireme tune` found for this cluster: {ratio} of the mean completion time by
 # {baseline}.
 # It begins as a shadow, which decides nothing; edit its stage to Active when it should.
 """
-_BEFORE: Final = """\
+_PREDECESSOR: Final = """\
 # SchedulingPolicy {name} decided in the record, and of several Active ones the oldest decides: edit
 # its spec to this one, or delete it.
 """
 
 
 def write_files(
-    folder: Path, judgement: Judgement, past: Past, found: Found, command: str, minutes: float
+    folder: Path,
+    judgement: Judgement,
+    past: Past,
+    result: SearchResult,
+    command: str,
+    minutes: float,
 ) -> list[Path]:
-    """Write what won into ``folder``; return the files and folders.
+    """Write the files of the winner into ``folder``; return the files and folders.
 
-    ``command`` and ``minutes`` say how and how long it was searched.
+    ``command`` and ``minutes`` describe the search.
 
     Raises:
         CheckpointError: the checkpoint cannot be used.
     """
     best = judgement.best
     fitted: dict[str, str] | None = None
-    written: list[Path] = []
-    if found.weights is not None and best == found.index:
+    paths: list[Path] = []
+    if result.weights is not None and best == result.index:
         checkpoint = folder / NAME
-        card = _card(judgement, past, found, command, minutes)
-        made = write_checkpoint(found.weights, card, checkpoint)
-        fitted = {"name": NAME, "sha256": made.sha256}
-        written.append(checkpoint)
+        card = _card(judgement, past, result, command, minutes)
+        reference = write_checkpoint(result.weights, card, checkpoint)
+        fitted = {"name": NAME, "sha256": reference.sha256}
+        paths.append(checkpoint)
     spec = policy_spec(best, past, fitted)
     manifest = {
         "apiVersion": "bireme.dev/v1alpha1",
@@ -58,12 +63,14 @@ def write_files(
         "spec": {**spec, "stage": "Shadow"},
     }
     ratio = interval_text(judgement.verdict.jct)
-    words = _WORDS.format(ratio=ratio, baseline=judgement.baseline.name)
+    header = _HEADER.format(ratio=ratio, baseline=judgement.baseline.name)
     by = past.decided_by.name
-    before = _BEFORE.format(name=by) if by else ""
+    predecessor = _PREDECESSOR.format(name=by) if by else ""
     policy = folder / POLICY_FILE
-    policy.write_text(words + before + yaml.safe_dump(manifest, sort_keys=False), encoding="utf-8")
-    written.append(policy)
+    policy.write_text(
+        header + predecessor + yaml.safe_dump(manifest, sort_keys=False), encoding="utf-8"
+    )
+    paths.append(policy)
     if "checkpoint" not in spec:
         values = folder / VALUES_FILE
         named = {part: name for part in PARTS if (name := served_name(part, best))}
@@ -72,15 +79,17 @@ def write_files(
         if by:
             how += f"# SchedulingPolicy {by} decides until it is deleted.\n"
         values.write_text(how + text, encoding="utf-8")
-        written.append(values)
-    return written
+        paths.append(values)
+    return paths
 
 
-def _card(judgement: Judgement, past: Past, found: Found, command: str, minutes: float) -> Card:
-    assert found.weights is not None  # noqa: S101  # the caller has seen to it
+def _card(
+    judgement: Judgement, past: Past, result: SearchResult, command: str, minutes: float
+) -> Card:
+    assert result.weights is not None  # noqa: S101  # the caller has seen to it
     jct = judgement.verdict.jct
-    days = (past.ended - past.began) / DAY
-    result = Result(
+    days = (past.end - past.begin) / DAY
+    test_result = Result(
         setting="test windows of the record",
         metric="mean_jct_to_baseline",
         value=jct.mean,
@@ -89,7 +98,7 @@ def _card(judgement: Judgement, past: Past, found: Found, command: str, minutes:
         rival_value=1.0,
         command=command,
     )
-    weights = zip(WEIGHTS, found.weights.tolist(), strict=True)
+    weights = zip(WEIGHTS, result.weights.tolist(), strict=True)
     return Card(
         name=NAME,
         summary="The learned index with weights fitted to the record of a cluster",
@@ -101,7 +110,7 @@ def _card(judgement: Judgement, past: Past, found: Found, command: str, minutes:
         seeds=(0,),
         data=f"a record of {days:.3g} days, {past.gangs} gangs in {past.windows} windows",
         split=f"by time: judged on what came after {clock_time(past.judged_from)}",
-        training={"steps": found.index_runs, "minutes": round(minutes, 1), **dict(weights)},
-        results=(result,),
+        training={"steps": result.index_runs, "minutes": round(minutes, 1), **dict(weights)},
+        results=(test_result,),
         parts=Parts(),
     )

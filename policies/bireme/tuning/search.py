@@ -1,11 +1,11 @@
 """The search: constants on the training worlds, the choice of policy on the validation worlds.
 
-1. Of every rule the constants with the least loss on the training worlds.
-2. The learned index by evolution on the training worlds.
-3. Of these, and of what is shipped, the one with the least loss on the validation worlds.
-4. With a rule, the placer with the least loss on the validation worlds.
+1. For every rule: the constants with the least loss on the training worlds.
+2. The learned index, by evolution on the training worlds.
+3. From these and the shipped policies: the one with the least loss on the validation worlds.
+4. For a rule: the placer with the least loss on the validation worlds.
 
-The worlds for the test take no part in it: :func:`judge` plays them, with two candidates.
+The worlds for the test take no part in the search: :func:`judge` plays them, with two candidates.
 """
 
 from collections.abc import Sequence
@@ -28,21 +28,21 @@ from bireme.tuning.past import Past
 from bireme.tuning.policy_spec import needs_checkpoint_beside
 
 RULES: Final = (DEFAULT_RULE, *PUBLISHED)
-"""Whose constants are searched."""
+"""Rules whose constants are searched."""
 _HALVED: Final = 8
-"""With so many training worlds or more, constants are halved in three rungs."""
+"""Minimum number of training worlds at which constants are halved in three rungs."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What the search found.
+class SearchResult:
+    """The result of the search.
 
     Attributes:
-        losses: On the validation worlds, of every finalist; the least is the best.
-        best: The best of them but for the baseline.
-        weights: Those of the fitted index, shape (weights,); None where it was not fitted.
+        losses: Loss of every finalist on the validation worlds, the least first.
+        best: The best of them except for the baseline.
+        weights: Weights of the fitted index, shape (weights,); None if it was not fitted.
         index: The candidate with ``weights``.
-        index_runs: Simulations by which they were fitted.
+        index_runs: Number of simulations that fitted them.
     """
 
     losses: tuple[tuple[Candidate, float], ...]
@@ -56,17 +56,17 @@ class Found:
         return dict(self.losses)[candidate]
 
 
-def search(past: Past, players: PlayAll, folder: Path, generations: int) -> Found:
-    """Return what the training and validation worlds of ``past`` say.
+def search(past: Past, players: PlayAll, folder: Path, generations: int) -> SearchResult:
+    """Return the result of the training and validation worlds of ``past``.
 
-    ``folder`` takes the checkpoints of the index; with 0 ``generations``, and beside a checkpoint
-    that places or sizes, it is not fitted.
+    ``folder`` takes the checkpoints of the index. It is not fitted with 0 ``generations``, nor
+    with a checkpoint that places or sizes.
     """
     training, validation = past.worlds["training"], past.worlds["validation"]
     base = past.baseline
     # 1. Constants.
     rungs = _rungs(len(training))
-    tuned = [tune(each, training, players, rungs=rungs).best for each in _grids(base)]
+    tuned = [tune(grid, training, players, rungs=rungs).best for grid in _grids(base)]
     finalists = [base, *tuned, Candidate(INDEX, base.placer, base.sizer)]
     # 2. The index.
     weights, index = None, None
@@ -80,12 +80,15 @@ def search(past: Past, players: PlayAll, folder: Path, generations: int) -> Foun
     best = min((one for one in finalists if one != base), key=losses.__getitem__)
     # 4. The placer.
     if best != index:
-        placed = [best, *(replace(best, placer=name) for name in PLACERS if name != best.placer)]
-        losses |= dict(_losses(tune(placed, validation, players)))
-        best = min((one for one in placed if one != base), key=losses.__getitem__)
+        with_placers = [
+            best,
+            *(replace(best, placer=name) for name in PLACERS if name != best.placer),
+        ]
+        losses |= dict(_losses(tune(with_placers, validation, players)))
+        best = min((one for one in with_placers if one != base), key=losses.__getitem__)
     steps = index_search.runs_of(generations, len(training)) if index else 0
     ranked = sorted(losses.items(), key=lambda pair: pair[1])
-    return Found(tuple(ranked), best, weights, index, steps)
+    return SearchResult(tuple(ranked), best, weights, index, steps)
 
 
 def is_fitted(past: Past) -> bool:
@@ -94,7 +97,7 @@ def is_fitted(past: Past) -> bool:
 
 
 def runs_expected(past: Past, generations: int) -> int:
-    """Return about how many runs :func:`search` and :func:`judge` ask for."""
+    """Return about how many runs :func:`search` and :func:`judge` request."""
     generations = generations if is_fitted(past) else 0
     training, validation, test = (len(worlds) for worlds in past.worlds.values())
     grids = [len(grid) for grid in _grids(past.baseline)]
@@ -105,27 +108,29 @@ def runs_expected(past: Past, generations: int) -> int:
 
 
 def judge(past: Past, best: Candidate, players: PlayAll) -> Verdict:
-    """Return the verdict on ``best`` beside the baseline, on the worlds for the test.
+    """Return the verdict on ``best`` against the baseline, on the worlds for the test.
 
-    A world in which one of them ended no gang, or started none that came, has no ratio: all of its
+    A world in which one of them ended no gang, or started no new gang, has no ratio: all of its
     gangs count as unfinished.
 
     Raises:
-        SettingError: there is no other world.
+        SettingError: no other world is left.
     """
     worlds = past.worlds["test"]
-    pairs = [(each, world) for each in (best, past.baseline) for world in worlds]
+    pairs = [(candidate, world) for candidate in (best, past.baseline) for world in worlds]
     runs = players(pairs)
     rows = list(zip(worlds, runs[: len(worlds)], runs[len(worlds) :], strict=True))
-    kept = [row for row in rows if _has_means(row[1]) and _has_means(row[2])]
-    if not kept:
+    complete = [row for row in rows if _has_means(row[1]) and _has_means(row[2])]
+    if not complete:
         raise SettingError(
             f"in none of the {len(worlds)} windows of the test did both {best.name} and "
             f"{past.baseline.name} end a gang; record for longer, and name another --out"
         )
-    found = verdict([row[0] for row in kept], [row[1] for row in kept], [row[2] for row in kept])
-    lost = sum(row[1].jobs for row in rows if row not in kept)
-    return replace(found, unfinished=found.unfinished + lost)
+    common = verdict(
+        [row[0] for row in complete], [row[1] for row in complete], [row[2] for row in complete]
+    )
+    lost = sum(row[1].jobs for row in rows if row not in complete)
+    return replace(common, unfinished=common.unfinished + lost)
 
 
 def _has_means(run: SimulationMetrics) -> bool:
@@ -139,7 +144,10 @@ def _rungs(training: int) -> int:
 def _grids(base: Candidate) -> list[list[Candidate]]:
     """Return the candidates of each rule, with the placer and sizer of ``base``."""
     return [
-        [replace(each, placer=base.placer, sizer=base.sizer) for each in rule.candidates()]
+        [
+            replace(candidate, placer=base.placer, sizer=base.sizer)
+            for candidate in rule.candidates()
+        ]
         for rule in RULES
     ]
 

@@ -78,8 +78,8 @@ def _kubeconfig(path: Path) -> object:
 
 
 def _answer(body: bytes) -> object:
-    answer = prometheus._opened(200, body, "url")
-    return prometheus._placed(prometheus._only_series(answer.data), 0, 3, [])
+    answer = prometheus._parse(200, body, "url")
+    return prometheus._values_by_hour(prometheus._only_series(answer.data), 0, 3, [])
 
 
 def _selector(text: bytes) -> object:

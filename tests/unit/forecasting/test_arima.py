@@ -9,7 +9,7 @@ import pytest
 from statsmodels.tsa.statespace.sarimax import SARIMAX
 
 from bireme.core.resources import FloatArray
-from bireme.forecasting.arima import Arima, ArimaModel, Orders, ranked_orders, terms
+from bireme.forecasting.arima import Arima, ArimaModel, Orders, rank_orders, terms
 from bireme.forecasting.naive import Persistence, SeasonalNaive
 from bireme.forecasting.selection import back_test
 from bireme.forecasting.series import ForecastError, Series, TooShortError
@@ -77,7 +77,7 @@ def test_the_fit_finds_the_weights_that_made_a_series(
     arma: tuple[int, int, int], ar: list[float], ma: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     orders = Orders(arma, frequencies=DAY[:1])
-    monkeypatch.setattr("bireme.forecasting.arima.ranked_orders", lambda *_: [orders])
+    monkeypatch.setattr("bireme.forecasting.arima.rank_orders", lambda *_: [orders])
     values = np.expm1(made(orders, ar, ma, 4000) + 20)
     model = Arima().fit(Series(values, 3600, (24,)))
     np.testing.assert_allclose(model.errors, [*ar, *ma, 0.01], atol=0.05)
@@ -86,23 +86,23 @@ def test_the_fit_finds_the_weights_that_made_a_series(
 
 def test_the_search_finds_season_and_short_memory() -> None:
     orders = Orders((1, 0, 0), frequencies=DAY[:1])
-    best = ranked_orders(made(orders, [0.8], [], 1500), (24, 168), 1)[0]
+    best = rank_orders(made(orders, [0.8], [], 1500), (24, 168), 1)[0]
     assert len(best.frequencies) > 0
     assert best.arma[0] + best.arma[2] > 0
 
 
 def test_without_a_season_none_is_sought() -> None:
-    ranked = ranked_orders(noise(300), (), 1)
+    ranked = rank_orders(noise(300), (), 1)
     assert {(orders.season, orders.frequencies) for orders in ranked} == {(0, ())}
 
 
 def test_a_season_that_has_not_passed_three_times_is_not_used() -> None:
-    ranked = ranked_orders(noise(400), (24, 168), 1)
+    ranked = rank_orders(noise(400), (24, 168), 1)
     assert {orders.season for orders in ranked} == {0, 24}
 
 
 def test_few_values_are_ranked_by_aic_alone_and_rank_the_simple_first() -> None:
-    best = ranked_orders(noise(40, seed=3), (7,), 1)[0]
+    best = rank_orders(noise(40, seed=3), (7,), 1)[0]
     assert sum(best.arma) + 2 * len(best.frequencies) <= 4
 
 

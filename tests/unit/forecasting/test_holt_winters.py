@@ -19,7 +19,7 @@ def load(n: int) -> FloatArray:
 @pytest.mark.parametrize("period", [0, 24])
 def test_forecasts_equal_those_of_statsmodels(period: int, has_trend: bool) -> None:
     values = load(300)
-    oracle = holt_winters._fitted(values, period, has_trend)
+    oracle = holt_winters._fit(values, period, has_trend)
     model = holt_winters._model(oracle, values)
     # What the last value taught about its hour is left out by statsmodels, at that hour only.
     taught = np.arange(1, 61) % (period or 1_000) != 0

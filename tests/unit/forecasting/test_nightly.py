@@ -83,7 +83,7 @@ def test_a_model_that_beats_the_season_is_used_and_named() -> None:
     assert found.skill > 0.2
     assert found.accuracy is not None
     assert found.accuracy > 0.85
-    assert "truth: " in found.why
+    assert "truth: " in found.explanation
     assert found.notes == ("broken failed: it is broken",)
     medians = np.array([h.p50 for h in found.hours])
     np.testing.assert_allclose(medians, np.tile(a_day(1), 2), atol=0.5)
@@ -125,14 +125,14 @@ def test_a_pool_that_nothing_was_ever_asked_of_is_forecast_to_stay_idle() -> Non
 def test_with_less_than_four_days_nothing_is_forecast() -> None:
     found = forecast(history(a_day(4)[:-1]))
     assert (found.is_made, found.reason) == (False, Reason.TOO_LITTLE_HISTORY)
-    assert found.why == "95 hours are recorded in a row; a forecast takes 96"
+    assert found.explanation == "95 hours are recorded in a row; a forecast takes 96"
     assert found.tomorrow == "not forecast"
 
 
 def test_with_less_than_fourteen_days_the_season_is_repeated_whatever_else_is_there() -> None:
     found = forecast(history(noisy(13)), candidates=(Truth(),))
     assert (found.model, found.reason) == ("seasonal-naive", Reason.TOO_LITTLE_HISTORY)
-    assert found.why == "seasonal-naive: 312 hours are recorded in a row, models take 336"
+    assert found.explanation == "seasonal-naive: 312 hours are recorded in a row, models take 336"
     assert len(found.hours) == 48
 
 
@@ -161,7 +161,7 @@ def test_a_quantile_that_the_errors_cannot_tell_is_too_little_history(days: int)
     asked = NightlySettings(quantile=0.99, minimum=0, maximum=9)
     found = forecast(history(noisy(days)), asked)
     assert (found.is_made, found.reason) == (False, Reason.TOO_LITTLE_HISTORY)
-    assert "quantile 0.99" in found.why
+    assert "quantile 0.99" in found.explanation
 
 
 # --- tasks ------------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ def test_tasks_without_nodes_that_finished_them_say_nothing_of_nodes(nodes: floa
     asked = NightlySettings(0.9, 0, 100, measure="Tasks")
     found = forecast(history(np.full(24 * 28, nodes), np.full(24 * 28, 8.0)), asked)
     assert (found.is_made, found.reason) == (False, Reason.TOO_LITTLE_HISTORY)
-    assert found.why == "no day has both finished tasks and nodes that they ran on"
+    assert found.explanation == "no day has both finished tasks and nodes that they ran on"
 
 
 # --- the clock on the wall --------------------------------------------------------------------
@@ -273,4 +273,4 @@ def test_whatever_was_counted_a_forecast_is_finite_or_there_is_none(
     found = forecast(history(counted, counted), asked, (Persistence(), Broken()))
     assert len(found.hours) in {0, 48}
     assert all(0 <= h.p50 <= h.upper < float("inf") for h in found.hours)
-    assert found.why
+    assert found.explanation

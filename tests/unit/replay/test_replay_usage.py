@@ -51,7 +51,7 @@ def test_what_gangs_held_and_what_a_stop_made_void_is_told_by_a_record(folder: P
     usage = usage_of(open_record([folder]), 1000.0)
     assert (usage.begin, usage.known_from, usage.end) == (NOW - 800, NOW, NOW + 200)
     assert usage.known_seconds == 200.0
-    assert usage.held == {
+    assert usage.device_seconds == {
         holder(Use.RUNNING): 8 * (100.0 + 40.0),
         holder(Use.STOPPING): 8 * 10.0,
         holder(Use.RUNNING, "else"): 8 * 50.0,
@@ -62,7 +62,7 @@ def test_what_gangs_held_and_what_a_stop_made_void_is_told_by_a_record(folder: P
 def test_only_the_time_that_is_asked_for_counts(folder: Path) -> None:
     usage = usage_of(open_record([folder]), 130.0)
     assert (usage.known_from, usage.known_seconds) == (NOW + 70, 130.0)
-    assert usage.held[holder(Use.RUNNING)] == 8 * (30.0 + 40.0)
+    assert usage.device_seconds[holder(Use.RUNNING)] == 8 * (30.0 + 40.0)
     assert usage.lost == {holder(Use.RUNNING): 8 * 30.0}
 
 
@@ -86,7 +86,7 @@ def test_between_two_operators_nothing_is_known_and_reports_save_what_was_done(
     usage = usage_of(open_record([tmp_path]), 1000.0)
     # At 30 s nothing was new, so that the first operator's last word is of second 20.
     assert usage.known_seconds == 20.0 + 40.0
-    assert usage.held == {holder(Use.STARTING): 4 * 20.0, holder(Use.RUNNING): 4 * 40.0}
+    assert usage.device_seconds == {holder(Use.STARTING): 4 * 20.0, holder(Use.RUNNING): 4 * 40.0}
     assert usage.lost == {holder(Use.RUNNING): 4 * 10.0}
 
 

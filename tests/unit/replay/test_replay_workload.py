@@ -61,7 +61,7 @@ def test_gang_runs_from_its_start_until_the_first_cycle_without_it() -> None:
     assert (job_of(found).submitted, job_of(found).duration_seconds) == (2.0, 17.0)
     assert found.waits == {"job": 1.0}
     assert found.trace.treatments == {}
-    assert found.counted == {"job"}
+    assert found.wait_uids == {"job"}
 
 
 def test_gang_that_is_leaving_has_ended() -> None:
@@ -101,7 +101,7 @@ def test_gang_of_the_same_second_as_a_cycle_without_it_comes_after_that_cycle() 
     found = seen(at(3.2, [early]), at(3.6, [late], [runs]), at(9, [], [runs, held(late, 4, 4.0)]))
     assert job_of(found, "early").submitted == 0.0
     assert job_of(found, "late").submitted == pytest.approx(0.2, abs=1e-6)
-    assert found.trace.treatments[treatments.BEFORE] == 1
+    assert found.trace.treatments[treatments.WAITED_BEFORE] == 1
 
 
 def test_gang_that_left_without_having_run_is_left_out() -> None:
@@ -134,8 +134,8 @@ def test_gang_found_running_keeps_its_places_and_is_not_counted() -> None:
     assert job_of(found).duration_seconds == 50.0
     (underway,) = found.trace.underway
     assert (underway.places, underway.started) == ({"worker": {"n0": 4}}, -600.0)
-    assert found.trace.treatments == {treatments.FOUND: 1}
-    assert found.counted == frozenset()
+    assert found.trace.treatments == {treatments.RAN_BEFORE: 1}
+    assert found.wait_uids == frozenset()
     assert found.waits == {}
 
 
@@ -146,7 +146,7 @@ def test_gang_found_waiting_waits_from_then_but_keeps_its_age() -> None:
     assert seen_gang is not None
     assert (job_of(found).submitted, seen_gang.arrived) == (0.0, -70.0)
     assert found.waits == {"job": 4.0}
-    assert found.trace.treatments == {treatments.BEFORE: 1}
+    assert found.trace.treatments == {treatments.WAITED_BEFORE: 1}
 
 
 @pytest.mark.parametrize(("estimate", "seconds"), [(None, 20.0), (5.0, 20.0), (60.0, 60.0)])

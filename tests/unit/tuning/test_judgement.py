@@ -11,13 +11,13 @@ from bireme.rl.lookup import SETTINGS_SOURCE
 from bireme.simulator.metrics import SimulationMetrics, Statistics
 from bireme.tuning.judgement import Judgement, judgement_on
 from bireme.tuning.past import Past
-from bireme.tuning.search import Found, judge
+from bireme.tuning.search import SearchResult, judge
 from tests.support.planted import planted
 
 OWN, BEST = Candidate("fifo"), Candidate("srtf")
 WORLDS = [planted(number, "test") for number in range(6)]
 PAST = Past({"test": WORLDS}, OWN, SETTINGS_SOURCE, SchedulingSettings(), 0.0, 1e6, 7e5, 20, 1, 0)
-FOUND = Found(((BEST, 0.0), (OWN, 1.0)), BEST)
+FOUND = SearchResult(((BEST, 0.0), (OWN, 1.0)), BEST)
 RUN = play(OWN, WORLDS[0])
 
 

@@ -43,7 +43,7 @@ def test_parts_follow_each_other_and_cover_the_record(tmp_path: Path) -> None:
         for worlds in found.worlds.values()
     ]
     assert [name for names in came for name in names] == [job.name for job in STEADY]
-    assert found.judged_from == pytest.approx(found.began + 0.7 * (found.ended - found.began))
+    assert found.judged_from == pytest.approx(found.begin + 0.7 * (found.end - found.begin))
 
 
 def test_training_does_not_know_how_long_a_gang_ran_on(tmp_path: Path) -> None:

@@ -128,17 +128,17 @@ def test_tuning_that_was_cut_off_goes_on_and_ends_alike(monkeypatch: pytest.Monk
     whole = tuned("--generations", "1", "--out", "tuned")
     played = len(Path("tuned/runs.jsonl").read_text().splitlines())
     Path("tuned").rename("whole")
-    timed, left = runs._timed, iter(range(played // 2))
+    timed, left = runs._measure_play, iter(range(played // 2))
 
     def cut_off(*pair: Any) -> Any:
         if next(left, None) is None:
             raise KeyboardInterrupt
         return timed(*pair)
 
-    monkeypatch.setattr(runs, "_timed", cut_off)
+    monkeypatch.setattr(runs, "_measure_play", cut_off)
     assert main(["tune", "record", *SHORT, *SAVES, "--generations", "1"]) == 130
     assert not Path("tuned/verdict.json").exists()
-    monkeypatch.setattr(runs, "_timed", timed)
+    monkeypatch.setattr(runs, "_measure_play", timed)
     assert tuned("--generations", "1") == whole
     assert len(Path("tuned/runs.jsonl").read_text().splitlines()) == played
     assert Path("tuned/policy.yaml").read_text() == Path("whole/policy.yaml").read_text()
@@ -152,7 +152,7 @@ def test_test_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise AssertionError("played again")
 
-    monkeypatch.setattr(runs, "_timed", refuse)
+    monkeypatch.setattr(runs, "_measure_play", refuse)
     monkeypatch.setattr(search, "verdict", refuse)
     assert tuned("--generations", "0") == whole
 

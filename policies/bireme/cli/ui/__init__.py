@@ -1,4 +1,4 @@
-"""``bireme ui``: a page in the browser on what a cluster does, or on what an operator recorded.
+"""``bireme ui``: a page in the browser on a cluster, or on the record of an operator.
 
 It is served on loopback and reads with the caller's own credentials; nothing is installed in the
 cluster. The address holds a token that works once.
@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _port(text: str) -> int:
-    number = whole(text, least=0)
+    number = whole(text, minimum=0)
     if number > _HIGHEST_PORT:
         raise argparse.ArgumentTypeError(f"{text} is no port; the highest is {_HIGHEST_PORT}")
     return number
@@ -62,7 +62,7 @@ def _show_record(options: argparse.Namespace) -> int:
 
     with naming("RECORD"):
         source = recorded.read(options.record, options.checkpoints, options.policy_classes)
-        source.view(len(source.times) - 1)  # a policy that cannot be made again is told here
+        source.view(len(source.times) - 1)  # raises if the policy cannot be loaded
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(_serve(options, source))
     return 0
@@ -109,18 +109,18 @@ async def _serve(options: argparse.Namespace, source: object) -> None:
 
 def listen(port: int) -> socket.socket:
     """Return a socket that browsers can connect to at once; UsageError where the port is taken."""
-    found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        found.bind(("127.0.0.1", port))
-        found.listen()  # before the address is printed: a browser may be faster than the server
+        listening.bind(("127.0.0.1", port))
+        listening.listen()  # before the address is printed: a browser may be faster than the server
     except OSError as error:
-        found.close()
+        listening.close()
         raise UsageError(
             f"argument --port: cannot listen on {port}: {error.strerror}; leave it out for a free"
             " one"
         ) from error
-    return found
+    return listening
 
 
 def _not_installed(error: ImportError) -> ConsoleError:

@@ -1,7 +1,6 @@
-"""Geometry of what the board draws: bars, nodes, the timeline, charts. Templates make it SVG.
+"""Geometry of the board's drawings: bars, nodes, the timeline, charts. Templates make it SVG.
 
-Colours are classes of the style sheet, ``g0`` to ``g11``, because a page may hold no style of its
-own.
+Colours are classes of the style sheet, ``g0`` to ``g11``, because a page may hold no inline style.
 """
 
 import json
@@ -23,23 +22,25 @@ _BAR_WIDTH: Final = 200.0
 
 
 Colour = Callable[[str], str]
-"""Gives the class of a gang's colour."""
+"""Function from a gang to the class of its colour."""
 
 
 def colours(view: View) -> Colour:
     """Return the colours of ``view``, the same on every page of it.
 
-    Gangs that run differ while there are colours left. Who came later gives way, so that a start
-    changes no colour.
+    Running gangs have different colours as long as there are enough. The later gang gives way, so
+    that a start changes no other colour.
     """
-    taken: set[int] = set()
-    chosen: dict[str, int] = {}
+    used_colours: set[int] = set()
+    assigned: dict[str, int] = {}
     for line in view.running:
         wished = crc32(line.key.encode()) % _COLOURS
         places = ((wished + step) % _COLOURS for step in range(_COLOURS))
-        chosen[line.key] = next((at for at in places if at not in taken), wished)
-        taken.add(chosen[line.key])
-    return lambda gang: f"g{chosen.get(gang, crc32(gang.encode()) % _COLOURS)}"
+        assigned[line.key] = next(
+            (colour for colour in places if colour not in used_colours), wished
+        )
+        used_colours.add(assigned[line.key])
+    return lambda gang: f"g{assigned.get(gang, crc32(gang.encode()) % _COLOURS)}"
 
 
 def amount(resource: str, value: int) -> str:
@@ -51,14 +52,14 @@ def bar(
     parts: Iterable[tuple[str, float]], total: float, width: float = _BAR_WIDTH
 ) -> list[tuple[str, float, float]]:
     """Return class, left end and width of every part of a bar of ``width`` for ``total``."""
-    at, drawn = 0.0, []
+    offset, drawn_parts = 0.0, []
     for name, size in parts:
         share = width * max(0.0, size) / total if total else 0.0
-        share = min(share, width - at)
+        share = min(share, width - offset)
         if share > 0:
-            drawn.append((name, round(at, 2), round(share, 2)))
-        at += share
-    return drawn
+            drawn_parts.append((name, round(offset, 2), round(share, 2)))
+        offset += share
+    return drawn_parts
 
 
 # --- queues ---
@@ -74,11 +75,11 @@ class QueueBar:
     limit: str
     parts: Sequence[tuple[str, float, float]]
     mark: float | None
-    """Where the guarantee ends."""
+    """End of the guarantee."""
 
 
 def queue_bars(queues: Sequence[QueueRow]) -> list[tuple[QueueRow, list[QueueBar]]]:
-    """Return for every queue a bar by resource: devices, and what else it limits or guarantees."""
+    """Return for every queue a bar by resource: devices, and what has a limit or guarantee."""
     whole: dict[str, int] = {}
     for queue in queues:
         for amounts in (queue.used, queue.limit, queue.guaranteed):
@@ -89,7 +90,7 @@ def queue_bars(queues: Sequence[QueueRow]) -> list[tuple[QueueRow, list[QueueBar
 
 def _bars(queue: QueueRow, whole: Mapping[str, int]) -> Iterable[QueueBar]:
     bounded = {*queue.limit, *queue.guaranteed}
-    # What nobody has said anything of may be an accelerator that a setting adds.
+    # A resource of unknown kind may be an accelerator that a setting adds.
     devices = {name for name in queue.used if DEFAULT.kind(name) is not Kind.OTHER}
     for name in sorted(bounded | devices):
         used = queue.used.get(name, 0)
@@ -117,22 +118,22 @@ _CELL, _GAP, _IN_A_ROW = 14.0, 2.0, 8
 
 @dataclass(frozen=True, slots=True)
 class NodeTile:
-    """A node as squares, a device each, with the same in words."""
+    """A node as squares, a device each, with a text that says the same."""
 
     row: NodeRow
     width: float
     height: float
     cells: Sequence[tuple[str, float, float]]
     """Class and upper left corner."""
-    words: str
+    text: str
 
 
 def domains(rows: Iterable[NodeRow], colour: Colour) -> list[tuple[str, list[NodeTile]]]:
     """Return the nodes by topology domain; those without one last."""
-    found: dict[str, list[NodeTile]] = {}
+    by_domain: dict[str, list[NodeTile]] = {}
     for row in rows:
-        found.setdefault(row.domain, []).append(_tile(row, colour))
-    return sorted(found.items(), key=lambda pair: (not pair[0], pair[0]))
+        by_domain.setdefault(row.domain, []).append(_tile(row, colour))
+    return sorted(by_domain.items(), key=lambda pair: (not pair[0], pair[0]))
 
 
 def tiles(rows: Iterable[NodeRow], colour: Colour) -> list[NodeTile]:
@@ -141,12 +142,12 @@ def tiles(rows: Iterable[NodeRow], colour: Colour) -> list[NodeTile]:
 
 
 def _tile(row: NodeRow, colour: Colour) -> NodeTile:
-    kinds = [colour(gang) for gang, held in row.held.items() for _ in range(held)]
-    kinds += ["others"] * row.others
-    # What is kept and still in use: which of a node's devices these are, nobody has decided.
-    due = min(sum(row.kept_for.values()) - row.kept, len(kinds))
+    kinds = [colour(gang) for gang, count in row.gang_devices.items() for _ in range(count)]
+    kinds += ["others"] * row.other_devices
+    # Reserved devices still in use: no decision says which of the node's devices these are.
+    due = min(sum(row.kept_for.values()) - row.idle_reserved, len(kinds))
     kinds[len(kinds) - due :] = [f"{kind} due" for kind in kinds[len(kinds) - due :]]
-    kinds += ["kept"] * row.kept
+    kinds += ["kept"] * row.idle_reserved
     closed = "closed" if row.remarks else "free"
     kinds = (kinds + [closed] * max(0, row.devices - len(kinds)))[: row.devices]
     cells = []
@@ -157,29 +158,29 @@ def _tile(row: NodeRow, colour: Colour) -> NodeTile:
     across = min(max(1, row.devices), _IN_A_ROW)
     # With a margin for the rings around cells.
     width, height = across * (_CELL + _GAP) + _GAP, rows * (_CELL + _GAP) + _GAP
-    return NodeTile(row, width, height, cells, _words(row))
+    return NodeTile(row, width, height, cells, _tile_text(row))
 
 
-def _words(row: NodeRow) -> str:
+def _tile_text(row: NodeRow) -> str:
     if not row.devices:
         return ", ".join(("no devices", *row.remarks))
     parts = [f"{row.used} of {row.devices} used"]
-    parts += [f"{gang} {held}" for gang, held in row.held.items()]
-    parts += [f"other pods {row.others}"] if row.others else []
-    parts += [f"reserved for {gang} {kept}" for gang, kept in row.kept_for.items()]
+    parts += [f"{gang} {count}" for gang, count in row.gang_devices.items()]
+    parts += [f"other pods {row.other_devices}"] if row.other_devices else []
+    parts += [f"reserved for {gang} {reserved}" for gang, reserved in row.kept_for.items()]
     return ", ".join((*parts, *row.remarks))
 
 
 def legend(rows: Iterable[NodeRow], colour: Colour) -> list[tuple[str, str]]:
     """Return class and name of each gang on ``rows``, in order of names."""
-    gangs = sorted({gang for row in rows for gang in row.held})
+    gangs = sorted({gang for row in rows for gang in row.gang_devices})
     return [(colour(gang), gang) for gang in gangs]
 
 
 # --- the timeline ---
 
 _MAX_SPANS: Final = 60
-_WIDTH, _LEFT, _ROW, _TOP = 1000.0, 220.0, 20.0, 24.0
+_WIDTH, _LABEL_WIDTH, _ROW, _TOP = 1000.0, 220.0, 20.0, 24.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +190,7 @@ class TimelineRow:
     x: float
     width: float
     label: str
-    words: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,30 +206,30 @@ class Timeline:
 
 
 def timeline(view: View) -> Timeline:
-    """Return what ran last, what runs, and what is expected next."""
+    """Return the last ended runs, the running gangs, and the next expected starts."""
     now = view.now
     ran = sorted((s for s in view.spans if s.kind == "ran"), key=lambda s: s.end or 0.0)
     runs = sorted((s for s in view.spans if s.kind == "runs"), key=lambda s: s.begin)
     expected = sorted((s for s in view.spans if s.kind == "expected"), key=lambda s: s.begin)
     third = _MAX_SPANS // 3
-    shown = [*ran[-third:], *runs[:third], *expected[:third]]
-    shown.sort(key=lambda s: (s.begin, s.gang))
-    if not shown:
+    spans = [*ran[-third:], *runs[:third], *expected[:third]]
+    spans.sort(key=lambda s: (s.begin, s.gang))
+    if not spans:
         return Timeline((), (), 0.0, _WIDTH, _TOP, 0)
-    first = min(now, *(s.begin for s in shown))
-    last = max(now, *(s.end if s.end is not None else s.begin for s in shown))
-    # What is expected in weeks would leave no room for today.
+    first = min(now, *(s.begin for s in spans))
+    last = max(now, *(s.end if s.end is not None else s.begin for s in spans))
+    # Starts expected in weeks would leave no room for today.
     last = min(last, now + max(3 * (now - first), 3600.0))
-    shown = [s for s in shown if s.begin <= last]
+    spans = [s for s in spans if s.begin <= last]
     spread = max(last - first, 60.0)
 
     def x(seconds: float) -> float:
         share = (min(max(seconds, first), last) - first) / spread
-        return round(_LEFT + (_WIDTH - _LEFT - 10) * share, 1)
+        return round(_LABEL_WIDTH + (_WIDTH - _LABEL_WIDTH - 10) * share, 1)
 
     rows = []
-    for number, span in enumerate(shown):
-        # A gang that says nothing of its end is drawn up to now.
+    for number, span in enumerate(spans):
+        # A gang without an expected end is drawn up to now.
         end = span.end if span.end is not None else max(now, span.begin + spread / 50)
         rows.append(
             TimelineRow(
@@ -237,14 +238,14 @@ def timeline(view: View) -> Timeline:
                 x(span.begin),
                 max(3.0, round(x(end) - x(span.begin), 1)),
                 span.gang if len(span.gang) <= 30 else f"{span.gang[:29]}…",
-                _span_words(span, now),
+                _span_text(span, now),
             )
         )
     ticks = [
         (x(first + spread * part / 4), _tick(first + spread * part / 4, now)) for part in range(5)
     ]
     height = _TOP + len(rows) * _ROW + 4
-    return Timeline(rows, ticks, x(now), _WIDTH, height, len(view.spans) - len(shown))
+    return Timeline(rows, ticks, x(now), _WIDTH, height, len(view.spans) - len(spans))
 
 
 def _tick(seconds: float, now: float) -> str:
@@ -254,7 +255,7 @@ def _tick(seconds: float, now: float) -> str:
     return f"in {duration(away)}" if away > 0 else f"{duration(-away)} ago"
 
 
-def _span_words(span: Span, now: float) -> str:
+def _span_text(span: Span, now: float) -> str:
     begin, end = clock_time(span.begin), None if span.end is None else clock_time(span.end)
     match span.kind:
         case "ran":
@@ -272,7 +273,7 @@ def _span_words(span: Span, now: float) -> str:
 def factors(gang: GangLine) -> list[tuple[str, str, Sequence[tuple[str, float, float]]]]:
     """Return name, term and bar of each factor of a priority; the largest is the widest.
 
-    What a factor takes away is drawn as an outline.
+    A negative contribution is drawn as an outline.
     """
     largest = max((abs(f.contribution) for f in gang.factors), default=0.0)
     return [
@@ -290,8 +291,10 @@ def factors(gang: GangLine) -> list[tuple[str, str, Sequence[tuple[str, float, f
 
 def losses(status: Json) -> dict[str, Any] | None:
     """Return the reported losses over steps as a chart; None for fewer than two."""
-    seen = (status.get("progress") or {}).get("losses") or ()
-    points = [(each["step"], each["loss"]) for each in seen if {"step", "loss"} <= each.keys()]
+    reports = (status.get("progress") or {}).get("losses") or ()
+    points = [
+        (report["step"], report["loss"]) for report in reports if {"step", "loss"} <= report.keys()
+    ]
     if len(points) < 2:
         return None
     return _chart("step", [step for step, _ in points], {"loss": [loss for _, loss in points]})

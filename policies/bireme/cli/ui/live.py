@@ -1,6 +1,6 @@
-"""The board of a cluster: watches with the reader's own rights, and a view of what they bring.
+"""The board of a cluster: watches with the reader's own rights, and a view of the objects.
 
-Where the reader may not see all namespaces, the board shows their own, and says so.
+If the reader may not see all namespaces, the board shows only their own, with a remark.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import numpy as np
 from bireme.cli import leader_reservations, what_if
 from bireme.cli.arguments import Json
 from bireme.cli.cluster import ConsoleError, Reader
-from bireme.cli.gangs import ENDED, GangLine, line_of
+from bireme.cli.gangs import ENDED_PHASES, GangLine, line_of
 from bireme.cli.ui.view import QueueRow, Span, View, in_tree, main_device, node_rows
 from bireme.core.device_use import device_uses
 from bireme.core.errors import BiremeError
@@ -41,13 +41,13 @@ _SYNC_SECONDS: Final = 30.0
 _FIRST_SECONDS: Final = 3.0
 _ASK_SECONDS: Final = 10.0
 _ASK_AGAIN_SECONDS: Final = 60.0
-"""After no answer: the setting may be off."""
+"""Pause after a refusal: the setting may be off."""
 _MAX_ENDED: Final = 500
-"""Of gangs that have ended, the latest; a cluster may keep them for weeks."""
+"""Maximum number of ended gangs on the board; a cluster may keep them for weeks."""
 
 
 class Manifest(wire.MetadataOnly, frozen=True):
-    """An object as it is written, but for most of its metadata."""
+    """An object with spec and status, and little of its metadata."""
 
     spec: dict[str, Any] = msgspec.field(default_factory=dict)
     status: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -55,7 +55,7 @@ class Manifest(wire.MetadataOnly, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class _Gang:
-    """A TrainingJob or PodGroup as pages show it; its plan and what the timeline needs."""
+    """A TrainingJob or PodGroup as pages show it, with its plan and its span of the timeline."""
 
     line: GangLine
     plan: PlanFacts | None
@@ -66,13 +66,13 @@ class _Gang:
 
 @dataclass(slots=True)
 class Live:
-    """What a reader sees of a cluster, kept up to date by watches; ``version`` counts the changes.
+    """A cluster as a reader may see it, kept up to date by watches; ``version`` counts changes.
 
     Attributes:
-        options: How the leader is reached, as of :func:`bireme.cli.leader.add_leader`.
+        options: Arguments for the leader, as of :func:`bireme.cli.leader.add_leader`.
         clock: POSIX seconds.
 
-    Which places are kept, the leader alone knows. It is asked while somebody looks.
+    Only the leader knows the reserved places. It is asked while a page is open.
     """
 
     reader: Reader
@@ -86,24 +86,24 @@ class Live:
     _policies: dict[str, Json] | None = field(default_factory=dict)
     _pools: dict[str, Json] | None = field(default_factory=dict)
     _nodes: dict[str, Node] = field(default_factory=dict)
-    _others: NodeUsage = field(default_factory=NodeUsage)
+    _other_usage: NodeUsage = field(default_factory=NodeUsage)
     _reflectors: list[Reflector[Any]] = field(default_factory=list)
     _tasks: Tasks = field(default_factory=Tasks)
     _view: tuple[int, View] | None = None
     _table: NodeTable | None = None
     _is_own_only: bool = False
-    _kept: leader_reservations.Kept = field(default_factory=dict)
-    _kept_unknown: str = "The leader has not answered yet."
+    _reserved: leader_reservations.ReservedDevices = field(default_factory=dict)
+    _reserved_unknown: str = "The leader has not answered yet."
     _ask_after: float = 0.0
-    """By the clock of the loop; without end while the leader is being asked."""
+    """Loop time of the next request to the leader; infinite during a request."""
 
-    # --- what is watched ---
+    # --- watches ---
 
     async def start(self) -> None:
         """Begin to watch, and return once everything has been listed.
 
         Raises:
-            ConsoleError: the cluster does not answer, or nothing may be seen.
+            ConsoleError: the cluster does not answer, or the reader may see nothing.
         """
         for kind in names.GANG_KINDS:
             plural = names.PLURALS[kind]
@@ -121,47 +121,50 @@ class Live:
             self._tasks.start(reflector.run())
         try:
             async with asyncio.timeout(_SYNC_SECONDS):
-                await asyncio.gather(*(each.synced.wait() for each in self._reflectors))
+                await asyncio.gather(*(reflector.synced.wait() for reflector in self._reflectors))
         except TimeoutError:
-            late = [each.name for each in self._reflectors if not each.synced.is_set()]
+            unsynced = [
+                reflector.name for reflector in self._reflectors if not reflector.synced.is_set()
+            ]
             raise ConsoleError(
-                f"no list of {', '.join(late)} within {_SYNC_SECONDS:g} s; is the API server well?"
+                f"no list of {', '.join(unsynced)} within {_SYNC_SECONDS:g} s;"
+                " is the API server well?"
             ) from None
         with suppress(TimeoutError):  # the page completes itself later
             async with asyncio.timeout(_FIRST_SECONDS):
-                await self._ask_kept()
+                await self._ask_reserved()
 
     def refresh(self) -> None:
-        """Have the leader say again which places it keeps, if it has not just been asked."""
+        """Ask the leader for the reserved places again, unless it was asked just now."""
         loop = asyncio.get_running_loop()
         if loop.time() >= self._ask_after:
             self._ask_after = math.inf
-            self._tasks.start(self._ask_kept())
+            self._tasks.start(self._ask_reserved())
 
-    async def _ask_kept(self) -> None:
-        before, pause = (self._kept, self._kept_unknown), _ASK_SECONDS
-        own = [self.reader.namespace] if self._is_own_only else []
+    async def _ask_reserved(self) -> None:
+        previous, pause = (self._reserved, self._reserved_unknown), _ASK_SECONDS
+        namespaces = [self.reader.namespace] if self._is_own_only else []
         try:
-            found = await leader_reservations.fetch(self.reader, self.options, own)
-            self._kept, self._kept_unknown = found, ""
+            reserved = await leader_reservations.fetch(self.reader, self.options, namespaces)
+            self._reserved, self._reserved_unknown = reserved, ""
         except BiremeError as error:
-            self._kept, self._kept_unknown = {}, f"{cleaned(str(error))}."
+            self._reserved, self._reserved_unknown = {}, f"{cleaned(str(error))}."
             pause = _ASK_AGAIN_SECONDS
         finally:
             self._ask_after = asyncio.get_running_loop().time() + pause
-        if before != (self._kept, self._kept_unknown):
-            self._changed()
+        if previous != (self._reserved, self._reserved_unknown):
+            self._count_change()
 
     @property
     def is_live(self) -> bool:
-        """False while a watch is interrupted: what is shown may be old."""
+        """Whether no watch is interrupted; else the view may be old."""
         return all(reflector.is_live for reflector in self._reflectors)
 
     async def _optional(self, plural: str, into: dict[str, Json]) -> dict[str, Json] | None:
-        found = await self._watch(plural, Manifest, *self._into(into))
-        if not found:
+        may_list = await self._watch(plural, Manifest, *self._into(into))
+        if not may_list:
             self.remarks.append(f"You may not list {plural}.")
-        return into if found else None
+        return into if may_list else None
 
     async def _watch(
         self,
@@ -171,7 +174,7 @@ class Live:
         on_delete: Callable[[Key], None],
         **params: str,
     ) -> bool:
-        """Watch a collection, in all namespaces or in the reader's; return whether they may."""
+        """Watch a collection, of all namespaces or the reader's; return whether that is allowed."""
         is_path = what.startswith("/")
         paths = [what if is_path else names.path(what)]
         if what in (names.PLURALS[kind] for kind in names.GANG_KINDS):
@@ -211,99 +214,99 @@ class Live:
         return True
 
     def _say_own_only(self) -> None:
-        words = f"You may see namespace {self.reader.namespace} only; positions count everybody."
-        if words not in self.remarks:
-            self.remarks.append(words)
+        remark = f"You may see namespace {self.reader.namespace} only; positions count everybody."
+        if remark not in self.remarks:
+            self.remarks.append(remark)
 
-    # --- what comes ---
+    # --- events of the watches ---
 
-    def _changed(self) -> None:
+    def _count_change(self) -> None:
         self.version += 1
 
     def _putting(self, kind: str) -> Callable[[Key, Manifest], None]:
-        def put(key: Key, found: Manifest) -> None:
-            manifest = _manifest(kind, key, found)
+        def put(key: Key, received: Manifest) -> None:
+            manifest = _manifest(kind, key, received)
             self._gangs[kind, *key] = _gang(manifest)
-            self._changed()
+            self._count_change()
 
         return put
 
     def _dropping(self, kind: str) -> Callable[[Key], None]:
         def drop(key: Key) -> None:
             self._gangs.pop((kind, *key), None)
-            self._changed()
+            self._count_change()
 
         return drop
 
     def _into(
-        self, known: dict[str, Json]
+        self, store: dict[str, Json]
     ) -> tuple[Callable[[Key, Manifest], None], Callable[[Key], None]]:
-        def put(key: Key, found: Manifest) -> None:
-            known[key[1]] = _manifest("", key, found)
-            self._changed()
+        def put(key: Key, received: Manifest) -> None:
+            store[key[1]] = _manifest("", key, received)
+            self._count_change()
 
         def drop(key: Key) -> None:
-            known.pop(key[1], None)
-            self._changed()
+            store.pop(key[1], None)
+            self._count_change()
 
         return put, drop
 
-    def _put_node(self, key: Key, found: wire.V1Node) -> None:
-        node = nodes.from_manifest(found)
+    def _put_node(self, key: Key, received: wire.V1Node) -> None:
+        node = nodes.from_manifest(received)
         if self._nodes.get(key[1]) != node:  # kubelets write heartbeats all the time
             self._nodes[key[1]], self._table = node, None
-            self._changed()
+            self._count_change()
 
     def _drop_node(self, key: Key) -> None:
         self._nodes.pop(key[1], None)
         self._table = None
-        self._changed()
+        self._count_change()
 
-    def _put_pod(self, key: Key, found: wire.V1Pod) -> None:
-        facts = pods.from_manifest(found)
-        if self._others.put(key, "" if facts.is_terminal else facts.node, facts.request):
-            self._changed()
+    def _put_pod(self, key: Key, received: wire.V1Pod) -> None:
+        facts = pods.from_manifest(received)
+        if self._other_usage.put(key, "" if facts.is_terminal else facts.node, facts.request):
+            self._count_change()
 
     def _drop_pod(self, key: Key) -> None:
-        if self._others.put(key, ""):
-            self._changed()
+        if self._other_usage.put(key, ""):
+            self._count_change()
 
-    # --- what is shown ---
+    # --- the view ---
 
     def view(self) -> View:
-        """Return the view of now; it is made again only after a change."""
+        """Return the current view; it is made anew only after a change."""
         if self._view is None or self._view[0] != self.version:
-            self._view = self.version, self._made()
+            self._view = self.version, self._make_view()
         return self._view[1]
 
     def manifest(self, line: GangLine) -> Json:
-        """Return spec and status of a gang that is shown."""
+        """Return spec and status of a visible gang."""
         gang = self._gangs[line.kind, line.namespace, line.name]
         return {"kind": line.kind, "spec": gang.spec, "status": gang.status}
 
     def tasks(self, line: GangLine) -> dict[str, int]:
-        """Return the replicas of each task of a gang that is shown, as its status has them."""
+        """Return the replicas of each task of a visible gang, from its status."""
         gang = self._gangs[line.kind, line.namespace, line.name]
         return {str(task["name"]): int(task["replicas"]) for task in gang.status.get("tasks") or ()}
 
-    def kept_on(self, line: GangLine) -> dict[str, int]:
-        """Return the devices that the leader keeps for a gang, by node."""
-        by_node = self._kept.get(line.key, {})
+    def devices_reserved_on(self, line: GangLine) -> dict[str, int]:
+        """Return the devices that the leader reserves for a gang, by node."""
+        by_node = self._reserved.get(line.key, {})
         return {node: sum(devices.values()) for node, devices in sorted(by_node.items())}
 
-    async def answer(self, asked: Asked) -> what_if.Answered:
-        """Return the leader's answer; ConsoleError where there is none, or not for the reader."""
+    async def answer(self, question: Asked) -> what_if.Answered:
+        """Return the leader's answer; ConsoleError if there is none, or if it is refused."""
         otherwise = "open a record: bireme ui RECORD"
-        return await what_if.of_leader(self.reader, self.options, asked, otherwise)
+        return await what_if.of_leader(self.reader, self.options, question, otherwise)
 
-    def _made(self) -> View:
+    def _make_view(self) -> View:
         gangs = _latest(self._gangs.values())
         settings = SchedulingSettings()
         if self._table is None:
             self._table = NodeTable(list(self._nodes.values()), settings.topology_levels)
         table = self._table
-        used = self._others.matrix(table)
-        held: dict[int, Counter[str]] = {}
+        used = self._other_usage.matrix(table)
+        by_gang: dict[int, Counter[str]] = {}
         resource = main_device(table)
         for gang in gangs:
             if gang.plan is None:
@@ -314,14 +317,14 @@ class Live:
                 if row is not None:
                     used[row] += table.axis.usage(request)
                     amount = dict(request).get(resource, 0)
-                    held.setdefault(row, Counter())[gang.line.key] += amount
-        kept = np.zeros_like(used)
+                    by_gang.setdefault(row, Counter())[gang.line.key] += amount
+        reserved = np.zeros_like(used)
         kept_for: dict[int, Counter[str]] = {}
-        for key, by_node in self._kept.items():
+        for key, by_node in self._reserved.items():
             for node, devices in by_node.items():
                 if (row := table.row.get(node)) is not None:
-                    known = ((name, n) for name, n in devices.items() if name in table.axis.names)
-                    kept[row] += table.axis.usage(tuple(known))
+                    amounts = ((name, n) for name, n in devices.items() if name in table.axis.names)
+                    reserved[row] += table.axis.usage(tuple(amounts))
                     kept_for.setdefault(row, Counter())[key] += devices.get(resource, 0)
         column = table.axis.names.index(resource) if resource else 0
         of_device = used[:, column].tolist() if resource else []
@@ -338,74 +341,74 @@ class Live:
             source=self.source,
             now=snapshot.now,
             lines=[gang.line for gang in gangs],
-            capacity=tuple(device_uses(snapshot, kept)),
+            capacity=tuple(device_uses(snapshot, reserved)),
             queues=tuple(_queues(self._queues)),
-            nodes=tuple(node_rows(table, dict(enumerate(of_device)), held, kept_for, labels)),
+            nodes=tuple(node_rows(table, dict(enumerate(of_device)), by_gang, kept_for, labels)),
             spans=tuple(gang.span for gang in gangs if gang.span is not None),
-            policies=_listed(self._policies),
-            pools=_listed(self._pools),
+            policies=_in_name_order(self._policies),
+            pools=_in_name_order(self._pools),
             queue_manifests=self._queues,
             version=self.version,
-            kept_unknown=self._kept_unknown,
+            kept_unknown=self._reserved_unknown,
             remarks=tuple(self.remarks),
         )
 
     async def events(self, line: GangLine) -> list[Json] | None:
         """Return the events of a gang, the latest first; None if they may not be read."""
-        found = await self.reader.objects_if_allowed(
+        events = await self.reader.objects_if_allowed(
             f"/api/v1/namespaces/{line.namespace}/events",
             fieldSelector=f"involvedObject.kind={line.kind},involvedObject.name={line.name}",
         )
-        if found is None:
+        if events is None:
             return None
-        return sorted(found, key=_event_time, reverse=True)
+        return sorted(events, key=_event_time, reverse=True)
 
     async def pods_of(self, line: GangLine) -> list[Json] | None:
         """Return the pods of a gang by name; None if they may not be read."""
-        found = await self.reader.objects_if_allowed(
+        manifests = await self.reader.objects_if_allowed(
             f"/api/v1/namespaces/{line.namespace}/pods",
             labelSelector=f"{names.POD_GROUP_LABEL}={line.name}",
         )
-        if found is None:
+        if manifests is None:
             return None
-        return sorted(found, key=lambda pod: str(pod["metadata"]["name"]))
+        return sorted(manifests, key=lambda pod: str(pod["metadata"]["name"]))
 
     async def log(self, namespace: str, pod: str, lines: int) -> str:
         """Return the last lines of a pod's log.
 
         Raises:
-            ConsoleError: it may not be read, or there is none.
+            ConsoleError: the log may not be read, or does not exist.
         """
         path = f"/api/v1/namespaces/{namespace}/pods/{pod}/log"
         try:
-            found = await self.reader.client.get(path, params={"tailLines": lines})
+            body = await self.reader.client.get(path, params={"tailLines": lines})
         except ApiError as error:
             raise ConsoleError(f"no log of pod {namespace}/{pod}: {error.message}") from error
-        return found.decode(errors="replace")
+        return body.decode(errors="replace")
 
     async def close(self) -> None:
         """End all watches."""
         await self._tasks.close()
 
 
-def _manifest(kind: str, key: Key, found: Manifest) -> Json:
+def _manifest(kind: str, key: Key, received: Manifest) -> Json:
     about: Json = {"namespace": key[0], "name": key[1]}
-    if found.metadata.creation_timestamp is not None:
-        about["creationTimestamp"] = found.metadata.creation_timestamp
-    return {"kind": kind, "metadata": about, "spec": found.spec, "status": found.status}
+    if received.metadata.creation_timestamp is not None:
+        about["creationTimestamp"] = received.metadata.creation_timestamp
+    return {"kind": kind, "metadata": about, "spec": received.spec, "status": received.status}
 
 
 def _gang(manifest: Json) -> _Gang:
     line, status, spec = line_of(manifest), manifest["status"], manifest["spec"]
-    kept = {name: spec[name] for name in ("runPolicy", "estimatedDuration") if name in spec}
-    return _Gang(line, plans.read(status), _span(line, spec, status), status, kept)
+    spec_fields = {name: spec[name] for name in ("runPolicy", "estimatedDuration") if name in spec}
+    return _Gang(line, plans.read(status), _span(line, spec, status), status, spec_fields)
 
 
 def _span(line: GangLine, spec: Json, status: Json) -> Span | None:
-    """Return when a gang ran or runs; or will, from its estimated start on."""
+    """Return the past, present or expected run of a gang."""
     devices = line.gpus or 0
     begin, lasts = line.since, _seconds(spec.get("estimatedDuration"))
-    if line.phase in ENDED:
+    if line.phase in ENDED_PHASES:
         end = quantities.parse_timestamp(status.get("completionTime"))
         ran = begin is not None and end is not None
         return Span(line.key, "ran", begin or 0.0, end, devices) if ran else None
@@ -427,19 +430,23 @@ def _seconds(text: object) -> float | None:
 
 
 def _latest(gangs: Collection[_Gang]) -> list[_Gang]:
-    ended = [gang for gang in gangs if gang.line.phase in ENDED]
-    ended.sort(key=lambda gang: gang.line.created or 0.0, reverse=True)
-    return [gang for gang in gangs if gang.line.phase not in ENDED] + ended[:_MAX_ENDED]
+    ended_gangs = [gang for gang in gangs if gang.line.phase in ENDED_PHASES]
+    ended_gangs.sort(key=lambda gang: gang.line.created or 0.0, reverse=True)
+    return [gang for gang in gangs if gang.line.phase not in ENDED_PHASES] + ended_gangs[
+        :_MAX_ENDED
+    ]
 
 
-def _listed(known: Mapping[str, Json] | None) -> list[Json] | None:
-    return None if known is None else [known[name] for name in sorted(known)]
+def _in_name_order(manifests: Mapping[str, Json] | None) -> list[Json] | None:
+    return None if manifests is None else [manifests[name] for name in sorted(manifests)]
 
 
 def _queues(manifests: Mapping[str, Json]) -> Iterator[QueueRow]:
-    parents = ((name, each["spec"].get("parent") or "") for name, each in manifests.items())
-    own = {name: _amounts(each["status"].get("usage")) for name, each in manifests.items()}
-    for name, depth, used in in_tree(parents, own):
+    parents = ((name, manifest["spec"].get("parent") or "") for name, manifest in manifests.items())
+    own_usage = {
+        name: _amounts(manifest["status"].get("usage")) for name, manifest in manifests.items()
+    }
+    for name, depth, used in in_tree(parents, own_usage):
         spec, status = manifests[name]["spec"], manifests[name]["status"]
         yield QueueRow(
             name=name,
@@ -454,11 +461,13 @@ def _queues(manifests: Mapping[str, Json]) -> Iterator[QueueRow]:
 
 
 def _amounts(quantities_by_name: Json | None) -> dict[str, int]:
-    known = (quantities_by_name or {}).items()
-    return {name: quantities.parse_quantity(name, amount) for name, amount in known}
+    items = (quantities_by_name or {}).items()
+    return {name: quantities.parse_quantity(name, amount) for name, amount in items}
 
 
 def _event_time(event: Json) -> str:
     series = event.get("series") or {}
-    seen = series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime")
-    return str(seen or event["metadata"].get("creationTimestamp") or "")
+    observed = (
+        series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime")
+    )
+    return str(observed or event["metadata"].get("creationTimestamp") or "")

@@ -1,7 +1,7 @@
-"""The what-if form of the board, and the question of what a person filled in.
+"""The what-if form of the board, and the question of its fields.
 
-It asks what ``bireme why --what-if`` asks. It is sent by GET: an answer changes nothing, can be
-opened again by its address, and needs no script.
+It has the questions of ``bireme why --what-if``. It is sent by GET: an answer changes nothing, can
+be opened again by its address, and needs no script.
 """
 
 import argparse
@@ -25,39 +25,39 @@ class Field:
     """One input of the form.
 
     Attributes:
-        label: What it is, with what holds now.
-        given: What the person filled in.
+        label: Text with the current value.
+        value: Value that the person entered.
         choices: Values that are proposed; others are allowed.
-        is_number: Whole numbers alone are sensible.
+        is_number: Whether only whole numbers make sense.
     """
 
     name: str
     label: str
-    given: str
+    value: str
     choices: tuple[str, ...] = ()
     is_number: bool = False
 
 
-def is_asked(given: Mapping[str, str]) -> bool:
+def is_asked(parameters: Mapping[str, str]) -> bool:
     """Return whether the form was sent; the address alone shows it empty."""
-    return "seconds" in given
+    return "seconds" in parameters
 
 
 def fields(
     gang: GangLine,
     tasks: Mapping[str, int],
     queues: tuple[str, ...],
-    given: Mapping[str, str],
+    parameters: Mapping[str, str],
     *,
     is_recorded: bool,
 ) -> Iterator[Field]:
-    """Yield the fields for ``gang``, whose ``tasks`` have so many replicas; ``given`` is in them.
+    """Yield the fields for ``gang`` with the replicas of its ``tasks``, filled by ``parameters``.
 
-    Of a record a person also states the value of a PriorityClass, as it holds none.
+    For a record the form also asks for the value of a PriorityClass, which a record lacks.
     """
 
     def field(name: str, label: str, **more: object) -> Field:
-        return Field(name, label, given.get(name, ""), **more)  # type: ignore[arg-type]
+        return Field(name, label, parameters.get(name, ""), **more)  # type: ignore[arg-type]
 
     if gang.kind == "TrainingJob":  # the pods of others are made by another controller
         for task, count in tasks.items():
@@ -68,13 +68,13 @@ def fields(
     if is_recorded:
         yield field(_VALUE, "Value of that class", is_number=True)
     yield field("try", "Also try, such as queue=b replicas=4")
-    seconds = given.get("seconds") or str(_USUAL_SECONDS)
+    seconds = parameters.get("seconds") or str(_USUAL_SECONDS)
     yield Field("seconds", "Try what is sooner for, seconds", seconds, is_number=True)
 
 
-def asked(gang: GangLine, given: Mapping[str, str]) -> Asked:
+def question_of(gang: GangLine, parameters: Mapping[str, str]) -> Asked:
     """Return the question about ``gang``; WhatIfError names the field, its value and the remedy."""
-    filled = {name: value.strip() for name, value in given.items() if value.strip()}
+    filled = {name: value.strip() for name, value in parameters.items() if value.strip()}
     changes = [
         (name, value)
         for name, value in filled.items()
@@ -90,14 +90,14 @@ def asked(gang: GangLine, given: Mapping[str, str]) -> Asked:
         name=gang.name,
         namespace=gang.namespace,
         change=what_if.change_of(changes),
-        tries=[what_if.change_of([each]) for each in tries],
+        tries=[what_if.change_of([change]) for change in tries],
         seconds=min(seconds, _MAX_SECONDS),
     )
 
 
-def classes(given: Mapping[str, str]) -> dict[str, PriorityClass]:
-    """Return the PriorityClass whose value is filled in, by name; WhatIfError where it is none."""
-    name, value = given.get("class", "").strip(), given.get(_VALUE, "").strip()
+def classes(parameters: Mapping[str, str]) -> dict[str, PriorityClass]:
+    """Return the PriorityClass with the entered value, by name; WhatIfError if it is no number."""
+    name, value = parameters.get("class", "").strip(), parameters.get(_VALUE, "").strip()
     if not value:
         return {}
     try:

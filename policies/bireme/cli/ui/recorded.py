@@ -1,6 +1,6 @@
-"""The board of a record: any cycle that an operator recorded, with what came before and may follow.
+"""The board of a record: any cycle that an operator recorded, with its past and expected future.
 
-The decision is made again by the policy that made it, because a record holds no messages.
+The policy that decided a cycle decides it again, because a record holds no messages.
 """
 
 import asyncio
@@ -34,8 +34,8 @@ from bireme.replay.what_if import Asked, answers
 
 
 @dataclass(frozen=True, slots=True)
-class _Shown:
-    """A cycle, and its view as far as it is made."""
+class _CycleView:
+    """A cycle, and its view as far as it is computed."""
 
     cycle: RecordedCycle
     view: View
@@ -43,11 +43,11 @@ class _Shown:
 
 @dataclass(slots=True)
 class Recorded:
-    """The cycles of a record; ``name`` says which one it is.
+    """The cycles of the record ``name``.
 
     Attributes:
-        times: When each cycle was, POSIX seconds.
-        ran: When gangs ran that had left by the last cycle, in the order in which they left.
+        times: Time of each cycle, POSIX seconds.
+        ran: Spans of gangs that had left by the last cycle, in the order in which they left.
     """
 
     name: str
@@ -56,69 +56,72 @@ class Recorded:
     times: Sequence[float]
     ran: Sequence[Span]
     version: int = 0
-    """Grows when a view that was incomplete has become whole."""
-    _last: _Shown | None = field(default=None, repr=False)
+    """Grows when an incomplete view has become complete."""
+    _last: _CycleView | None = field(default=None, repr=False)
     _question: asyncio.Lock = field(default_factory=asyncio.Lock, repr=False)
 
     def view(self, number: int) -> View:
         """Return the view of cycle ``number``, from 0; one beyond the last is the last.
 
-        At first it says nothing of starts to come: to foresee those of thousands of gangs takes a
-        while, which nobody waits for.
+        At first it lacks the expected starts: to foresee those of thousands of gangs takes a while.
         """
-        return self._shown(number).view
+        return self._cycle_view(number).view
 
     def tasks(self, gang: GangLine, number: int) -> dict[str, int]:
         """Return the replicas of each task of a gang that waits in cycle ``number``."""
-        waiting = self._shown(number).cycle.snapshot.waiting
-        found = (each for each in waiting if (each.kind, _key(each)) == (gang.kind, gang.key))
-        return {task.name: task.replicas for each in found for task in each.tasks}
+        waiting = self._cycle_view(number).cycle.snapshot.waiting
+        gangs = (
+            candidate
+            for candidate in waiting
+            if (candidate.kind, _key(candidate)) == (gang.kind, gang.key)
+        )
+        return {task.name: task.replicas for candidate in gangs for task in candidate.tasks}
 
     async def answer(
-        self, asked: Asked, classes: Mapping[str, PriorityClass], number: int
+        self, question: Asked, classes: Mapping[str, PriorityClass], number: int
     ) -> what_if.Answered:
         """Return the answer about cycle ``number``, by the policy that decided it.
 
-        Raises WhatIfError where the question cannot be asked.
+        Raises WhatIfError if the question is not valid.
         """
         async with self._question:  # one at a time, as each takes a whole core
-            return await _in_own_thread(partial(self._answer, asked, classes, number))
+            return await _in_own_thread(partial(self._answer, question, classes, number))
 
     def _answer(
-        self, asked: Asked, classes: Mapping[str, PriorityClass], number: int
+        self, question: Asked, classes: Mapping[str, PriorityClass], number: int
     ) -> what_if.Answered:
-        settings, cycle = self.record.settings, self._shown(number).cycle
-        # Its own one, as that of the view may be foreseeing starts.
+        settings, cycle = self.record.settings, self._cycle_view(number).cycle
+        # A policy of its own: a thread may use that of the view to foresee starts.
         name, policy = policy_that_decided(settings, cycle, self.checkpoints, "RECORD")
-        known = what_if.known_of_record(settings, classes, "beside its name")
-        told = answers(asked, known, cycle.snapshot, policy, time.monotonic)
-        return what_if.Answered(told, name)
+        facts = what_if.record_facts(settings, classes, "beside its name")
+        results = answers(question, facts, cycle.snapshot, policy, time.monotonic)
+        return what_if.Answered(results, name)
 
-    def _shown(self, number: int) -> _Shown:
+    def _cycle_view(self, number: int) -> _CycleView:
         number = max(0, min(number, len(self.times) - 1))
         last = self._last
         if last is None or last.view.cycle != number:
             cycles = enumerate(self.record.cycles())
-            cycle = next(cycle for at, cycle in cycles if at == number)
+            cycle = next(cycle for index, cycle in cycles if index == number)
             last = self._begin(number, cycle)
         return last
 
-    def _begin(self, number: int, cycle: RecordedCycle) -> _Shown:
+    def _begin(self, number: int, cycle: RecordedCycle) -> _CycleView:
         snapshot = cycle.snapshot
         name, policy = policy_that_decided(self.record.settings, cycle, self.checkpoints, "RECORD")
         decision = run_cycle(snapshot, policy)
         view = self._view_of(number, snapshot, decision, name, None)
-        first = self._last = _Shown(cycle, view)
+        first = self._last = _CycleView(cycle, view)
 
         def foresee() -> None:
             outlook = look_ahead(snapshot, run_cycle(snapshot, policy, explain=False), policy)
-            if self._last is first:  # the reader has not gone on
+            if self._last is first:  # the reader still looks at this cycle
                 view = self._view_of(number, snapshot, decision, name, outlook)
-                # In this order: a reader who is told of the change finds it.
-                self._last = _Shown(cycle, view)
+                # In this order: a reader who sees the new version finds its view.
+                self._last = _CycleView(cycle, view)
                 self.version = view.version
 
-        # Not a thread of a pool, which would be waited for when the board ends.
+        # Not a pool thread: the end of the board would wait for it.
         threading.Thread(target=foresee, daemon=True).start()
         return first
 
@@ -151,32 +154,32 @@ class Recorded:
 
 
 def read(paths: Sequence[Path], checkpoints: str, classes: Collection[str] = ()) -> Recorded:
-    """Read a whole record once, which may name policy ``classes`` beside Bireme's own.
+    """Read a whole record once; it may name the policy ``classes`` as well as Bireme's own.
 
     Raises:
-        RecordError: it cannot be read.
-        UsageError: it has no cycle.
+        RecordError: the record cannot be read.
+        UsageError: the record has no cycle.
     """
     record = open_record(paths, classes)
     times: list[float] = []
     ran: list[Span] = []
-    before: dict[str, RunningGang] = {}
+    previous: dict[str, RunningGang] = {}
     for cycle in record.cycles():
         now = cycle.snapshot.now
         times.append(now)
-        there = {each.gang.uid: each for each in cycle.snapshot.running}
-        for uid, gone in before.items():
-            if uid not in there or there[uid].started != gone.started:
+        current = {running.gang.uid: running for running in cycle.snapshot.running}
+        for uid, run in previous.items():
+            if uid not in current or current[uid].started != run.started:
                 ran.append(
                     Span(
-                        _key(gone.gang),
+                        _key(run.gang),
                         "ran",
-                        gone.started,
+                        run.started,
                         now,
-                        _devices(gone.current, cycle.snapshot),
+                        _devices(run.current, cycle.snapshot),
                     )
                 )
-        before = there
+        previous = current
     if not times:
         raise UsageError("argument RECORD: it has no cycle; has anything waited since it began?")
     return Recorded(", ".join(path.name for path in paths), record, checkpoints, times, ran)
@@ -186,9 +189,9 @@ _T = TypeVar("_T")
 
 
 async def _in_own_thread(call: Callable[[], _T]) -> _T:
-    """Return what ``call`` does; cancelled, leave it to itself.
+    """Return the result of ``call`` in a thread of its own, which a cancellation leaves running.
 
-    A thread of a pool would be waited for when the board ends, and be missing to other pages.
+    The end of the board would wait for a pool thread, and other pages would lack it.
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[_T] = loop.create_future()
@@ -242,33 +245,35 @@ def _running(snapshot: ClusterSnapshot) -> Iterator[GangLine]:
 def _waiting(
     snapshot: ClusterSnapshot, decision: Decision, outlook: Outlook | None
 ) -> Iterator[GangLine]:
-    starts = {each.gang.uid: each.start for each in (outlook.prospects if outlook else ())}
+    starts = {
+        prospect.gang.uid: prospect.start for prospect in (outlook.prospects if outlook else ())
+    }
     holds = {hold.gang.uid: hold for hold in decision.held}
     admits = {admit.gang.uid: admit for admit in decision.admitted}
     for gang in snapshot.waiting:
         hold, admit = holds.get(gang.uid), admits.get(gang.uid)
-        said = hold or admit
-        ranked = said.ranked if said is not None else None
+        outcome = hold or admit
+        ranked = outcome.ranked if outcome is not None else None
         yield _line(
             gang,
             phase="Pending" if admit is None else "Starting",
-            reason=said.reason.value if said is not None else "",
-            message=said.message if said is not None else "",
+            reason=outcome.reason.value if outcome is not None else "",
+            message=outcome.message if outcome is not None else "",
             position=hold.position if hold is not None else None,
             waits=admit is None,
             gpus=_devices(gang, snapshot),
             score=ranked.score if ranked is not None else None,
             factors=tuple(
-                Factor(each.name, each.value, each.weight, each.contribution)
-                for each in (ranked.factors if ranked is not None else ())
+                Factor(factor.name, factor.value, factor.weight, factor.contribution)
+                for factor in (ranked.factors if ranked is not None else ())
             ),
             earliest=starts.get(gang.uid),
             since=snapshot.now if admit is not None else None,
         )
 
 
-def _line(gang: Gang, **known: object) -> GangLine:
-    """Return a line with what is ``known``; of all else, a record says nothing."""
+def _line(gang: Gang, **facts: object) -> GangLine:
+    """Return a line with ``facts``; a record holds none of the other fields."""
     unknown: dict[str, object] = dict.fromkeys(
         ("position", "score", "earliest", "latest", "coverage_percent", "since", "progress")
     )
@@ -284,7 +289,7 @@ def _line(gang: Gang, **known: object) -> GangLine:
         queued=gang.arrived,
         parked=gang.parked,
         counters=counters,
-        **{**unknown, **known},  # type: ignore[arg-type]
+        **{**unknown, **facts},  # type: ignore[arg-type]
     )
 
 
@@ -296,11 +301,17 @@ def _spans(snapshot: ClusterSnapshot, outlook: Outlook | None) -> Iterator[Span]
         yield Span(
             _key(running.gang), "runs", running.started, end, _devices(running.current, snapshot)
         )
-    for each in outlook.prospects if outlook is not None else ():
-        if each.start is not None:
-            lasts = each.gang.estimated_seconds
-            end = None if lasts is None else each.start + lasts
-            yield Span(_key(each.gang), "expected", each.start, end, _devices(each.gang, snapshot))
+    for prospect in outlook.prospects if outlook is not None else ():
+        if prospect.start is not None:
+            lasts = prospect.gang.estimated_seconds
+            end = None if lasts is None else prospect.start + lasts
+            yield Span(
+                _key(prospect.gang),
+                "expected",
+                prospect.start,
+                end,
+                _devices(prospect.gang, snapshot),
+            )
 
 
 # --- queues and nodes ---
@@ -335,15 +346,15 @@ def _nodes(snapshot: ClusterSnapshot, decision: Decision) -> Iterator[NodeRow]:
         rows, usage = usage_of(gang, placement, nodes.axis)
         return zip(rows.tolist(), usage[:, column].tolist(), strict=True)
 
-    held: dict[int, Counter[str]] = {}
-    kept: dict[int, Counter[str]] = {}
+    by_gang: dict[int, Counter[str]] = {}
+    reserved: dict[int, Counter[str]] = {}
     for running in snapshot.running:
         for row, amount in devices(running.current, running.placement):
-            held.setdefault(row, Counter())[_key(running.gang)] += amount
+            by_gang.setdefault(row, Counter())[_key(running.gang)] += amount
     for hold in decision.held:
         if hold.reservation is not None:
             for row, amount in devices(hold.gang, hold.reservation.placement):
-                kept.setdefault(row, Counter())[_key(hold.gang)] += amount
+                reserved.setdefault(row, Counter())[_key(hold.gang)] += amount
     used = dict(enumerate(snapshot.used[:, column].tolist()))
     labels = (snapshot.settings.node_pool_label, GPU_MODEL_LABEL)
-    return node_rows(nodes, used, held, kept, labels)
+    return node_rows(nodes, used, by_gang, reserved, labels)

@@ -1,9 +1,9 @@
 """The pages of the board, served on loopback to one person.
 
 The address that ``bireme ui`` prints holds a token that works once; the browser that opens it gets
-a cookie. Everything else is refused, and so is a request for another host: a foreign page could
-have its own name point at this machine. Pages load nothing from elsewhere, run no script and no
-style but their own files, and nothing can be changed through them.
+a cookie. The guard refuses everything else, and requests for another host: a foreign page could
+have its own name point at this machine. Pages load, run and style nothing but their own files, and
+can change nothing.
 """
 
 import asyncio
@@ -32,13 +32,13 @@ from bireme.core.gpus import GPU
 from bireme.core.times import clock_time, duration
 from bireme.kube.conditions import cleaned
 
-HERE: Final = Path(__file__).parent
+UI_FOLDER: Final = Path(__file__).parent
 _ROWS: Final = 100
-"""Of a table on one page: a browser is slow with thousands."""
+"""Rows of a table on one page: a browser is slow with thousands."""
 _FIRST_ROWS: Final = 15
 _LOG_LINES: Final = 500
 _EVENT_SECONDS: Final = 1.0
-"""The shortest time between two renewals of a page."""
+"""Minimum time between two renewals of a page."""
 _BEAT_SECONDS: Final = 15.0
 _HEADERS: Final = {
     "Content-Security-Policy": (
@@ -61,7 +61,7 @@ class Guard:
         self._token: str | None = token
         self._session = secrets.token_urlsafe(32)
         self._hosts = {f"{name}:{port}" for name in ("127.0.0.1", "localhost")}
-        # Cookies are kept by host alone: two boards on two ports need two.
+        # Browsers keep cookies by host alone: two boards on two ports need two.
         self._cookie = f"bireme-{port}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -80,28 +80,28 @@ class Guard:
         await (answer or self._app)(scope, receive, with_headers)
 
     def _refusal(self, request: Request) -> Response | None:
-        """Return the answer to a caller who is not let in, or who has just shown the token."""
+        """Return the answer to a caller who is refused, or who has just presented the token."""
         if request.headers.get("host", "") not in self._hosts:
-            return _words(421, "This is no name of the board. Open the address it printed.")
+            return _text_response(421, "This is no name of the board. Open the address it printed.")
         if request.method not in ("GET", "HEAD"):
-            return _words(405, "The board can only be read.")
-        # A cookie of this host goes with requests of any page on it, whatever its port.
-        # A link to /open may be in a page, such as a terminal's; so is then what /open leads to.
+            return _text_response(405, "The board can only be read.")
+        # Browsers send the cookie of this host with requests of any page on it, whatever its port.
+        # A link to /open may be on a page, such as a terminal's; so may its target be then.
         path, to = request.url.path, request.headers.get("sec-fetch-dest", "")
         is_entry = path == "/open" or (path == "/" and to == "document")
         site = request.headers.get("sec-fetch-site", "")
         if not is_entry and site in ("same-site", "cross-site"):
-            return _words(403, "Only the board itself may ask this.")
-        shown = request.cookies.get(self._cookie, "")
-        if secrets.compare_digest(shown.encode(), self._session.encode()):
+            return _text_response(403, "Only the board itself may ask this.")
+        cookie = request.cookies.get(self._cookie, "")
+        if secrets.compare_digest(cookie.encode(), self._session.encode()):
             return None
         if request.url.path != "/open":
-            return _words(
+            return _text_response(
                 403, "Open the address that bireme ui has printed; it works once, in one browser."
             )
-        given = request.query_params.get("token", "")
-        if self._token is None or not secrets.compare_digest(given.encode(), self._token.encode()):
-            return _words(
+        token = request.query_params.get("token", "")
+        if self._token is None or not secrets.compare_digest(token.encode(), self._token.encode()):
+            return _text_response(
                 403,
                 "This address has been used, or is another's. Run bireme ui again for a new one.",
             )
@@ -111,7 +111,7 @@ class Guard:
         return answer
 
 
-def _words(status: int, text: str) -> Response:
+def _text_response(status: int, text: str) -> Response:
     return Response(f"{text}\n", status_code=status, media_type="text/plain")
 
 
@@ -123,7 +123,7 @@ class Board:
     _templates: Jinja2Templates = field(init=False)
 
     def __post_init__(self) -> None:
-        self._templates = Jinja2Templates(HERE / "templates")
+        self._templates = Jinja2Templates(UI_FOLDER / "templates")
         self._templates.env.trim_blocks = self._templates.env.lstrip_blocks = True
         self._templates.env.filters |= {
             "duration": duration,
@@ -139,7 +139,7 @@ class Board:
     def app(self) -> FastAPI:
         """Return the application, still without its guard."""
         app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-        app.mount("/static", StaticFiles(directory=HERE / "static"), name="static")
+        app.mount("/static", StaticFiles(directory=UI_FOLDER / "static"), name="static")
         page = app.get
         page("/", response_class=HTMLResponse)(self.board)
         page("/waiting", response_class=HTMLResponse)(self.waiting)
@@ -160,13 +160,13 @@ class Board:
     async def board(self, request: Request) -> Response:
         view = await self._view(request)
         line = in_order(view.lines)
-        held = sum(gang.gpus or 0 for gang in view.running)
+        used_gpus = sum(gang.gpus or 0 for gang in view.running)
         return self._page(
             request,
             "board.html",
             view,
             summary={
-                "held": held,
+                "held": used_gpus,
                 "there": sum(u.used + u.kept + u.free + u.closed for u in view.capacity),
                 "ready": sum("not ready" not in node.remarks for node in view.nodes),
                 "running": len(view.running),
@@ -188,7 +188,7 @@ class Board:
 
     async def nodes(self, request: Request) -> Response:
         view = await self._view(request)
-        rows, first, pages = _paged(request, list(view.nodes))
+        rows, first, pages = _page_rows(request, list(view.nodes))
         colour = drawing.colours(view)
         return self._page(
             request,
@@ -210,7 +210,7 @@ class Board:
         view = await self._view(request)
         listed = view.policies
         if listed is not None:
-            # Those that decide come before their shadows.
+            # Policies that decide come before shadows.
             listed = sorted(listed, key=lambda p: (p["spec"].get("stage") == "Shadow", _name(p)))
         return self._page(request, "policies.html", view, policies=listed)
 
@@ -227,19 +227,23 @@ class Board:
         line = in_order(view.lines)
         queue = view.queue_manifests.get(gang.queue)
         explanation = Explanation(gang, line, queue, view.now)
-        # Before the API server is asked: the job may be deleted meanwhile.
+        # Before the requests to the API server: the job may be deleted meanwhile.
         fields = await self._fields(gang, view, {}) if gang.waits else None
-        known: dict[str, Any] = {}
+        live_facts: dict[str, Any] = {}
         if isinstance(self.source, Live):
-            known = {
+            live_facts = {
                 "status": self.source.manifest(gang)["status"],
                 "events": await self.source.events(gang),
                 "pods": await self.source.pods_of(gang),
-                # For those who may not list nodes, on which they would be drawn.
-                "kept_on": self.source.kept_on(gang),
+                # For readers who may not list nodes, on which the devices would be drawn.
+                "kept_on": self.source.devices_reserved_on(gang),
             }
-        kept = [node for node in view.nodes if gang.key in node.kept_for]
-        places = [(n.name, n.domain, n.held[gang.key]) for n in view.nodes if gang.key in n.held]
+        reserved_nodes = [node for node in view.nodes if gang.key in node.kept_for]
+        places = [
+            (n.name, n.domain, n.gang_devices[gang.key])
+            for n in view.nodes
+            if gang.key in n.gang_devices
+        ]
         return self._page(
             request,
             "job.html",
@@ -251,29 +255,29 @@ class Board:
             places=places,
             kept=[
                 (tile, tile.row.kept_for[gang.key])
-                for tile in drawing.tiles(kept[:_ROWS], drawing.colours(view))
+                for tile in drawing.tiles(reserved_nodes[:_ROWS], drawing.colours(view))
             ],
-            kept_more=max(0, len(kept) - _ROWS),
-            kept_devices=sum(node.kept_for[gang.key] for node in kept),
+            kept_more=max(0, len(reserved_nodes) - _ROWS),
+            kept_devices=sum(node.kept_for[gang.key] for node in reserved_nodes),
             factors=drawing.factors(gang),
-            losses=drawing.losses(known.get("status") or {}),
+            losses=drawing.losses(live_facts.get("status") or {}),
             fields=fields,
-            **known,
+            **live_facts,
         )
 
     async def ask(self, request: Request, namespace: str, name: str) -> Response:
-        """Show the form, and the answer where it was sent."""
+        """Show the form, and the answer if the form was sent."""
         view = await self._view(request)
         gang = view.line_of((namespace, name))
         if gang is None:
             return self._no_job(request, view, namespace, name)
-        given = {key: cleaned(value) for key, value in request.query_params.items()}
+        parameters = {key: cleaned(value) for key, value in request.query_params.items()}
         # Before the answer: the job may be deleted while it is awaited.
-        fields = await self._fields(gang, view, given)
-        told, fault = "", ""
-        if questions.is_asked(given):
+        fields = await self._fields(gang, view, parameters)
+        answer_text, fault = "", ""
+        if questions.is_asked(parameters):
             try:
-                told = what_if.text(await self._answered(gang, view, given))
+                answer_text = what_if.text(await self._answer(gang, view, parameters))
             except BiremeError as error:
                 fault = cleaned(str(error))
         return self._page(
@@ -282,21 +286,21 @@ class Board:
             view,
             gang=gang,
             fields=fields,
-            told=told,
+            told=answer_text,
             fault=fault,
             is_still=True,
         )
 
-    async def _answered(
-        self, gang: GangLine, view: View, given: Mapping[str, str]
+    async def _answer(
+        self, gang: GangLine, view: View, parameters: Mapping[str, str]
     ) -> what_if.Answered:
-        asked = questions.asked(gang, given)
+        question = questions.question_of(gang, parameters)
         if isinstance(self.source, Live):
-            return await self.source.answer(asked)
-        return await self.source.answer(asked, questions.classes(given), view.cycle or 0)
+            return await self.source.answer(question)
+        return await self.source.answer(question, questions.classes(parameters), view.cycle or 0)
 
     async def _fields(
-        self, gang: GangLine, view: View, given: Mapping[str, str]
+        self, gang: GangLine, view: View, parameters: Mapping[str, str]
     ) -> list[questions.Field]:
         source, queues = self.source, tuple(sorted(queue.name for queue in view.queues))
         is_recorded = isinstance(source, Recorded)
@@ -304,7 +308,7 @@ class Board:
             tasks = source.tasks(gang)
         else:
             tasks = await asyncio.to_thread(source.tasks, gang, view.cycle or 0)
-        return list(questions.fields(gang, tasks, queues, given, is_recorded=is_recorded))
+        return list(questions.fields(gang, tasks, queues, parameters, is_recorded=is_recorded))
 
     async def log(self, request: Request, namespace: str, pod: str) -> Response:
         view = await self._view(request)
@@ -322,26 +326,26 @@ class Board:
     async def events(self, request: Request) -> Response:
         """Send a message after each change since the page was made, at most one a second."""
         text = request.query_params.get("seen", "")
-        known = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else -1
+        start_version = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else -1
 
         async def stream() -> AsyncIterator[str]:
-            seen = known
+            sent_version = start_version
             yield "retry: 2000\n\n"
             while True:
                 waited = 0.0
-                while self.source.version == seen and waited < _BEAT_SECONDS:
+                while self.source.version == sent_version and waited < _BEAT_SECONDS:
                     if isinstance(self.source, Live):
                         self.source.refresh()
                     await asyncio.sleep(_EVENT_SECONDS)
                     waited += _EVENT_SECONDS
                 is_live = not isinstance(self.source, Live) or self.source.is_live
-                kind = "change" if self.source.version != seen else "beat"
-                seen = self.source.version
+                kind = "change" if self.source.version != sent_version else "beat"
+                sent_version = self.source.version
                 yield f"event: {kind}\ndata: {'live' if is_live else 'interrupted'}\n\n"
 
         return StreamingResponse(stream(), media_type="text/event-stream")
 
-    # --- what they share ---
+    # --- shared parts ---
 
     async def _view(self, request: Request) -> View:
         if isinstance(self.source, Live):
@@ -349,11 +353,11 @@ class Board:
             return self.source.view()
         number = request.query_params.get("cycle", "")
         last = len(self.source.times) - 1
-        at = int(number) if number.isascii() and number.isdigit() and len(number) < 12 else last
-        # It may take seconds, in which the browser asks for a style sheet.
-        return await asyncio.to_thread(self.source.view, at)
+        index = int(number) if number.isascii() and number.isdigit() and len(number) < 12 else last
+        # In a thread: it may take seconds, while the browser asks for style sheets.
+        return await asyncio.to_thread(self.source.view, index)
 
-    def _page(self, request: Request, template: str, view: View, **known: Any) -> Response:
+    def _page(self, request: Request, template: str, view: View, **values: Any) -> Response:
         frame = self._frame(request, view)
         context = {
             "view": view,
@@ -361,7 +365,7 @@ class Board:
             "now": view.now,
             "GPU": GPU,
             **frame,
-            **known,
+            **values,
         }
         return self._templates.TemplateResponse(request, template, context)
 
@@ -381,9 +385,9 @@ class Board:
     def _table(
         self, request: Request, template: str, view: View, lines: list[GangLine]
     ) -> Response:
-        wanted = request.query_params.get("find", "").strip()
-        found = [line for line in lines if wanted in line.key or wanted == line.queue]
-        rows, first, pages = _paged(request, found)
+        search_text = request.query_params.get("find", "").strip()
+        matches = [line for line in lines if search_text in line.key or search_text == line.queue]
+        rows, first, pages = _page_rows(request, matches)
         return self._page(
             request,
             template,
@@ -391,9 +395,9 @@ class Board:
             rows=rows,
             pages=pages,
             number=first,
-            find=wanted,
+            find=search_text,
             total=len(lines),
-            found=len(found),
+            found=len(matches),
         )
 
     def _missing(self, request: Request, view: View, text: str) -> Response:
@@ -410,8 +414,8 @@ class Board:
         return self._missing(request, view, f"There is no page {cleaned(request.url.path)}.")
 
 
-def _paged(request: Request, rows: list[Any]) -> tuple[list[Any], int, int]:
-    """Return the rows of the page asked for, its number, and how many pages there are."""
+def _page_rows(request: Request, rows: list[Any]) -> tuple[list[Any], int, int]:
+    """Return the rows of the requested page, its number, and the number of pages."""
     pages = max(1, -(-len(rows) // _ROWS))
     text = request.query_params.get("page", "1")
     number = int(text) if text.isascii() and text.isdigit() and len(text) < 9 else 1

@@ -1,6 +1,6 @@
-"""What the board shows of one moment of a cluster, wherever it comes from.
+"""The view of one moment of a cluster that the board shows.
 
-:mod:`bireme.cli.ui.live` makes a view of the objects of a cluster, :mod:`bireme.cli.ui.recorded` of
+:mod:`bireme.cli.ui.live` makes it from the objects of a cluster, :mod:`bireme.cli.ui.recorded` from
 an operator's record. Pages read nothing else, so that both look alike.
 """
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from bireme.cli.arguments import Json
-from bireme.cli.gangs import ENDED, GangLine
+from bireme.cli.gangs import ENDED_PHASES, GangLine
 from bireme.core.device_use import DeviceUse
 from bireme.core.gangs import Key
 from bireme.core.gpus import GPU
@@ -23,7 +23,7 @@ class QueueRow:
 
     Attributes:
         depth: Number of queues above it.
-        used: What its own gangs hold, and those of queues below it.
+        used: Use by its own gangs and by those of queues below it.
     """
 
     name: str
@@ -43,9 +43,9 @@ class NodeRow:
     Attributes:
         domain: Names of the wider topology domains, the widest first, with slashes between them.
         held: Devices by gang, as ``namespace/name``.
-        others: Devices of pods that are of no gang.
-        kept_for: Devices by gang that waits, as ``namespace/name``; they may be in use still.
-        remarks: What keeps gangs away: not ready, cordoned, maintenance.
+        other_devices: Devices of pods that belong to no gang.
+        kept_for: Reserved devices by waiting gang, as ``namespace/name``; they may still be in use.
+        remarks: Obstacles to gangs: not ready, cordoned, maintenance.
     """
 
     name: str
@@ -54,18 +54,18 @@ class NodeRow:
     domain: str
     resource: str
     devices: int
-    held: Mapping[str, int]
-    others: int
+    gang_devices: Mapping[str, int]
+    other_devices: int
     kept_for: Mapping[str, int]
     remarks: tuple[str, ...] = ()
 
     @property
     def used(self) -> int:
-        return sum(self.held.values()) + self.others
+        return sum(self.gang_devices.values()) + self.other_devices
 
     @property
-    def kept(self) -> int:
-        """Devices that are free, and kept for a gang that waits."""
+    def idle_reserved(self) -> int:
+        """Reserved devices that are free."""
         return min(max(0, self.devices - self.used), sum(self.kept_for.values()))
 
 
@@ -76,7 +76,7 @@ SpanKind = Literal["ran", "runs", "expected"]
 class Span:
     """The time in which a gang ran, runs or is expected to run, in POSIX seconds.
 
-    ``end`` is the expected one for gangs that run or are to come; None where nobody knows it.
+    ``end`` is expected for gangs that run or are to come; None if it is unknown.
     """
 
     gang: str
@@ -91,14 +91,14 @@ class View:
     """A cluster at ``now``, POSIX seconds, as far as the reader may see it.
 
     Attributes:
-        source: What it is a view of, in words.
-        lines: All gangs, those that have ended too.
+        source: Name of the cluster or record, as text.
+        lines: All gangs, including ended ones.
         policies, pools: Manifests of SchedulingPolicies and NodePoolScalers; None where they may
             not be read or are not recorded.
-        version: Number of changes that had come when it was made.
-        kept_unknown: Why it is not known which places are kept; empty where it is.
+        version: Number of changes before it was made.
+        kept_unknown: Reason why the reserved places are unknown; empty if they are known.
         cycle: Number of the cycle in its record, from 0; None for a cluster.
-        remarks: What is not shown, and why.
+        remarks: Parts that are not shown, with the reasons.
     """
 
     source: str
@@ -119,54 +119,54 @@ class View:
     @property
     def running(self) -> list[GangLine]:
         """Gangs that hold places, the longest first."""
-        held = [line for line in self.lines if line.phase not in ENDED and not line.waits]
-        held = [line for line in held if line.since is not None]
-        return sorted(held, key=lambda line: (line.since or 0.0, line.key))
+        gangs = [line for line in self.lines if line.phase not in ENDED_PHASES and not line.waits]
+        gangs = [line for line in gangs if line.since is not None]
+        return sorted(gangs, key=lambda line: (line.since or 0.0, line.key))
 
     def line_of(self, key: Key) -> GangLine | None:
-        """Return the gang of that namespace and name; a TrainingJob goes before a PodGroup."""
-        found = [line for line in self.lines if (line.namespace, line.name) == key]
-        return min(found, key=lambda line: line.kind != "TrainingJob", default=None)
+        """Return the gang of that namespace and name, a TrainingJob before a PodGroup."""
+        matches = [line for line in self.lines if (line.namespace, line.name) == key]
+        return min(matches, key=lambda line: line.kind != "TrainingJob", default=None)
 
 
 def in_tree(
-    queues: Iterable[tuple[str, str]], own: Mapping[str, Mapping[str, int]]
+    queues: Iterable[tuple[str, str]], own_usage: Mapping[str, Mapping[str, int]]
 ) -> Iterator[tuple[str, int, Mapping[str, int]]]:
-    """Yield name, depth and use of each queue, those below one directly after it.
+    """Yield name, depth and use of each queue, its children directly after it.
 
-    ``queues`` are names with the name of the queue above, or none; ``own`` is what gangs of the
-    queue itself hold. A queue whose parent is missing, or above itself, stands at the top.
+    ``queues`` are pairs of a name and the parent's name, or none; ``own_usage`` is the use by a
+    queue's own gangs. A queue whose parent is missing, or in a cycle, is at the top.
     """
     parents = dict(queues)
-    below: dict[str, list[str]] = {}
+    children: dict[str, list[str]] = {}
     for name in sorted(parents):
         parent = parents[name]
         is_known = parent in parents and name not in _above(parent, parents)
-        below.setdefault(parent if is_known else "", []).append(name)
+        children.setdefault(parent if is_known else "", []).append(name)
 
     def branch(name: str, depth: int) -> Iterator[tuple[str, int, Mapping[str, int]]]:
-        rows = [row for child in below.get(name, ()) for row in branch(child, depth + 1)]
-        used = Counter(own.get(name, {}))
-        for _, at, amounts in rows:
-            if at == depth + 1:
+        rows = [row for child in children.get(name, ()) for row in branch(child, depth + 1)]
+        used = Counter(own_usage.get(name, {}))
+        for _, row_depth, amounts in rows:
+            if row_depth == depth + 1:
                 used.update(amounts)
         yield name, depth, used
         yield from rows
 
-    for name in below.get("", ()):
+    for name in children.get("", ()):
         yield from branch(name, 0)
 
 
 def _above(name: str, parents: Mapping[str, str]) -> set[str]:
-    found: set[str] = set()
-    while name and name not in found:
-        found.add(name)
+    ancestors: set[str] = set()
+    while name and name not in ancestors:
+        ancestors.add(name)
         name = parents.get(name, "")
-    return found
+    return ancestors
 
 
 def main_device(nodes: NodeTable) -> str:
-    """Return the accelerator that most nodes have, GPUs where they are as many; empty for none."""
+    """Return the accelerator of most nodes, GPUs if as many have them; empty if no node has one."""
     counts = {
         name: int((nodes.allocatable[:, column] > 0).sum())
         for column, name in enumerate(nodes.axis.names)
@@ -179,22 +179,22 @@ def main_device(nodes: NodeTable) -> str:
 def node_rows(
     nodes: NodeTable,
     used: Mapping[int, int],
-    held: Mapping[int, Mapping[str, int]],
-    kept: Mapping[int, Mapping[str, int]],
+    by_gang: Mapping[int, Mapping[str, int]],
+    reserved: Mapping[int, Mapping[str, int]],
     labels: tuple[str, str],
 ) -> Iterator[NodeRow]:
     """Yield every node with its devices of the main kind.
 
-    ``used`` are devices by row of ``nodes``; ``held`` and ``kept`` those of each gang there, the
-    latter for gangs that wait. ``labels`` are those of pool and model.
+    ``used`` are devices by row of ``nodes``. ``by_gang`` has those that each gang there uses,
+    ``reserved`` those reserved for each waiting gang. ``labels`` are those of pool and model.
     """
     resource = main_device(nodes)
     column = nodes.axis.names.index(resource) if resource else None
     pools, models = (nodes.label(label) for label in labels)
     for row, node in enumerate(nodes.nodes):
-        there = int(nodes.allocatable[row, column]) if column is not None else 0
-        of_gangs = {name: amount for name, amount in held.get(row, {}).items() if amount}
-        others = max(0, min(used.get(row, 0), there) - sum(of_gangs.values()))
+        devices = int(nodes.allocatable[row, column]) if column is not None else 0
+        of_gangs = {name: amount for name, amount in by_gang.get(row, {}).items() if amount}
+        rest = max(0, min(used.get(row, 0), devices) - sum(of_gangs.values()))
         remarks = [] if node.is_ready else ["not ready"]
         remarks += ["cordoned"] if node.is_cordoned else []
         remarks += ["being deleted"] if node.is_leaving else []
@@ -204,11 +204,11 @@ def node_rows(
             pool=pools.values[pools.codes[row]] if pools.codes[row] >= 0 else "",
             model=models.values[models.codes[row]] if models.codes[row] >= 0 else "",
             domain=_domain(nodes, row),
-            resource=resource if there else "",
-            devices=there,
-            held=of_gangs,
-            others=others,
-            kept_for={name: amount for name, amount in kept.get(row, {}).items() if amount},
+            resource=resource if devices else "",
+            devices=devices,
+            gang_devices=of_gangs,
+            other_devices=rest,
+            kept_for={name: amount for name, amount in reserved.get(row, {}).items() if amount},
             remarks=tuple(remarks),
         )
 

@@ -5,7 +5,7 @@ from typing import Final, TextIO
 
 from bireme.simulator.comparison import Comparison, PolicyResult
 from bireme.simulator.metrics import KEYS
-from bireme.tables import aligned
+from bireme.tables import align_columns
 
 _UNITS: Final = (
     (172_800.0, 86_400.0, "d"),
@@ -168,7 +168,7 @@ def table(comparison: Comparison, columns: Mapping[str, str] = COLUMNS) -> str:
     if len(comparison.seeds) > 1:
         notes.append(f"Means over {len(comparison.seeds)} seeds; in brackets 95 % intervals.")
     notes += caveats(comparison)
-    return "\n".join([*aligned([header, *rows]), *notes]).rstrip() + "\n"
+    return "\n".join([*align_columns([header, *rows]), *notes]).rstrip() + "\n"
 
 
 class ProgressLine:

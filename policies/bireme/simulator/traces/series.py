@@ -16,7 +16,7 @@ import numpy as np
 
 from bireme.core.resources import FloatArray, IntArray
 from bireme.core.times import DAY
-from bireme.forecasting.series import Series, filled, gaps
+from bireme.forecasting.series import Series, fill_gaps, gaps
 from bireme.simulator.errors import TraceError
 from bireme.simulator.reports.terminal import duration, plural
 from bireme.simulator.traces.tables import MOST, CsvTable, read_header, read_table, shown
@@ -250,7 +250,7 @@ def _filled(file: str, found: _Intervals, seasons: tuple[int, ...]) -> tuple[Flo
     before = " or one season before" if seasons else ""
     count = sum(last - first for first, last in missing)
     note = f"{plural(count, 'interval')} without a value filled from the neighbours{before}"
-    return filled(found.values, max(seasons, default=0)), [note]
+    return fill_gaps(found.values, max(seasons, default=0)), [note]
 
 
 def _moment(seconds: float) -> str:
