@@ -147,7 +147,7 @@ class ClusterCache:
         self._notify(key)
 
     def _notify(self, key: Key) -> None:
-        planned = self.state.planned(key)
+        planned = self.state.plan_of(key)
         if planned is not None and planned.plan.mode == "Score":
             # Before the first pod in score mode asks: a list of all pods takes a while.
             self._has_scores.set()

@@ -95,7 +95,7 @@ def membership(pod: wire.V1Pod, state: ClusterState) -> Membership | Refusal:
             RefusalReason.NO_POD_GROUP,
             f"the pod has no label {names.POD_GROUP_LABEL}; add it, or use another scheduler",
         )
-    planned = state.planned(key)
+    planned = state.plan_of(key)
     if planned is None:
         if key in state.groups or names.JOB_LABEL in (pod.metadata.labels or {}):
             detail = f"gang {key[1]} is not planned yet"

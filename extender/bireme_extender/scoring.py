@@ -123,7 +123,7 @@ class NodeChoice:
         is_kept = is_kept and len(self._kinds) < _KEPT_KINDS
         if is_kept and self._revision == state.revision:
             return
-        used = state.used(group)
+        used = state.usage_without(group)
         if is_kept:
             rows = np.flatnonzero((used != self._used).any(axis=1))
             if len(rows):

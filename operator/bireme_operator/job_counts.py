@@ -69,7 +69,7 @@ class JobCounts:
         newcomers = self.state.newcomers(group)
         if group.is_leaving or group.spec is None or not newcomers:
             return {}
-        placed, needed = self.state.placed(group, newcomers), group.spec.min_member
+        placed, needed = self.state.placement_of(group, newcomers), group.spec.min_member
         is_whole = not placed.lost and placed.count + len(newcomers) >= needed
         if placed.count >= needed or is_whole:
             return {}

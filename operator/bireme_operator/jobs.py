@@ -69,7 +69,7 @@ class JobReconciler:
         seen = None if view is None else lifecycle.going_on(job, view, at)
         move = lifecycle.transition(job, seen, at)
         if move is not None and move.reason in _TELLING and view is not None:
-            labels = self.state.unplanned_labels(job, view)
+            labels = self.state.label_drift(job, view)
             requests = lifecycle.changed_requests(view)
             self.admission.dry_runs.learn_from_pods(job, requests, labels)
         elif move is not None and move.start_failures:

@@ -60,7 +60,7 @@ class Situation:
     """Says that others have taken the room planned on a node; empty where they have not."""
     is_emptying: Callable[[str], bool]
     """Tells whether pods of gangs are still leaving a node."""
-    unplanned_labels: Callable[[JobFacts, GangView], Mapping[str, Mapping[str, str]]]
+    label_drift: Callable[[JobFacts, GangView], Mapping[str, Mapping[str, str]]]
     """Gives by task the labels of pods by which rules over pods see them other than planned."""
     serves_others: Callable[[JobFacts | GroupFacts, PlanFacts], bool]
     """Tells whether kube-scheduler has bound or judged a pod of another gang that was planned no
@@ -250,7 +250,7 @@ def _changed(job: JobFacts, view: GangView, at: Situation) -> Transition | None:
     # Only once: labels may differ from pod to pod, and kube-scheduler keeps most rules itself.
     if not view.unbound or job.last_stop == Reason.PODS_CHANGED:
         return None
-    for task, labels in at.unplanned_labels(job, view).items():
+    for task, labels in at.label_drift(job, view).items():
         pairs = ", ".join(f"{key}={value}" for key, value in sorted(labels.items()))
         message = (
             f"the API server admitted replicas of {task} with labels {pairs[:600]}, which rules "

@@ -283,7 +283,7 @@ class PodGroups:
         Only once others wait in place of the lost ones: without them the gang goes on with fewer.
         """
         newcomers = self._newcomers(group, view)
-        placed = self.state.placed(group, newcomers)
+        placed = self.state.placement_of(group, newcomers)
         there = placed.count
         needed = group.spec.min_member if group.spec is not None else 1
         # A raised minMember has lost nobody: the gang goes on until its newcomers have places.

@@ -118,7 +118,7 @@ class Mutations:
         for shape in job.pod_shapes:
             self._drop(shape)
 
-    def applied_to(self, job: JobFacts) -> JobFacts:
+    def apply(self, job: JobFacts) -> JobFacts:
         """Return ``job`` with its tasks as its pods will be; the same object if they are so."""
         if not self._known or not job.written:
             return job

@@ -133,7 +133,7 @@ def _gang(
     default_queue = tenancy.default_queue(namespace)
     made = (quantities.parse_timestamp(m.pod.metadata.creation_timestamp) for m in members)
     learned = estimate((namespace, name), [m.facts for m in members])
-    left = dict.fromkeys(r for m in members for r in pod_rules.left_to_scheduler(m.pod.spec))
+    left = dict.fromkeys(r for m in members for r in pod_rules.demands_for_scheduler(m.pod.spec))
     return Gang(
         uid=uid,
         name=name,

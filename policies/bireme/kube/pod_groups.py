@@ -310,7 +310,7 @@ def _bare_gang(group: GroupFacts, tasks: tuple[Task, ...], wait: waits.Wait) -> 
         evictions=int(group.status.get("preemptions") or 0),
         yields=int(group.status.get("yields") or 0),
     )
-    return resuming.of_group(group.resumable).applied_to(gang)
+    return resuming.of_group(group.resumable).apply(gang)
 
 
 def _wait(group: GroupFacts, gated: list[tuple[PodFacts, Task]], needed: int) -> waits.Wait:

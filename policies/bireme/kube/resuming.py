@@ -22,7 +22,7 @@ class Resumability:
     is_resumable: bool
     source: str
 
-    def applied_to(self, gang: Gang) -> Gang:
+    def apply(self, gang: Gang) -> Gang:
         """Return ``gang`` with it."""
         return replace(gang, is_resumable=self.is_resumable, resume_source=self.source)
 

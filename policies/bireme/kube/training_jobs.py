@@ -904,7 +904,7 @@ def with_spec(
         claims=volume_objects.of_pod(spec),
         labels={key: value for key, value in labels.items() if key not in names.POD_LABELS},
         names_own_labels=pod_rules.names_own_labels(template),
-        rules=pod_rules.left_to_scheduler(spec, template),
+        rules=pod_rules.demands_for_scheduler(spec, template),
         priority_class=spec.priority_class_name,
         charges=charges_of(spec),
         images=pods.images_of_spec(spec),

@@ -69,9 +69,9 @@ def test_a_group_that_lives_for_years_remembers_the_counts_of_the_last_jobs() ->
     facts = group.state
     facts.put_member(("default", "new"), through_the_wire(gated, wire.V1Pod))
     newcomers = facts.members_of(KEY)
-    assert facts.placed(facts.groups[KEY], newcomers).count == 0
+    assert facts.placement_of(facts.groups[KEY], newcomers).count == 0
     group.state.put_job_counts(KEY, {"job-0": 2})
-    assert facts.placed(facts.groups[KEY], newcomers).count == 2
+    assert facts.placement_of(facts.groups[KEY], newcomers).count == 2
 
 
 def test_ends_of_one_run_do_not_count_for_the_next_of_the_same_owner() -> None:

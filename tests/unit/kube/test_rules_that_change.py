@@ -85,7 +85,7 @@ def test_what_is_seen_of_pods_follows_from_the_pods_and_rules_there_are(
         assert dict(rules.pods()) == dict(fresh.pods())
         for at, of_gang in enumerate(LABELS):
             revision = rules.revision_of(of_gang.items())
-            seen = fresh.seen("default", of_gang, None)
+            seen = fresh.kind_of("default", of_gang, None)
             if at in known and known[at][0] == revision:
                 assert known[at][1] == seen
             known[at] = revision, seen
