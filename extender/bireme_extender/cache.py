@@ -61,7 +61,7 @@ class ClusterCache:
         nodes = mirror("/api/v1/nodes", wire.V1Node, state.put_node, state.delete_node)
         put, delete, chosen = state.put_member, state.delete_member, pods.MEMBERS
         members = mirror(pods.PATH, pod, put, delete, chosen, "members")
-        put, delete, chosen = state.put_other_pod, state.delete_other_pod, pods.OTHERS
+        put, delete, chosen = state.put_other_pod, state.delete_other_pod, pods.NON_MEMBERS
         others = mirror(pods.PATH, pod, put, delete, chosen, "others")
         self._for_scores = {"nodes": nodes, "members": members, "others": others}
         # The watches that readiness depends on, by the name in metrics.

@@ -128,7 +128,7 @@ def _overridden(job: JobFacts, view: GangView | None, at: Situation) -> Transiti
     if view is None or job.status.get("reason") not in _EVICTING:
         return None
     kept = [pod for pod in existing_pods(view) if not (pod.is_leaving or pod.is_terminal)]
-    if not kept or at.seconds_since(job.key, job.queued) < EVICTING_SECONDS:
+    if not kept or at.seconds_since(job.key, job.queue_time) < EVICTING_SECONDS:
         return None
     words = f"{job.status.get('message', '')[:800]}; {len(kept)} of its pods were kept by a budget"
     message = f"{words} for {EVICTING_SECONDS:.0f} s, and half a gang does not run"
@@ -187,7 +187,7 @@ def _leader(job: JobFacts, view: GangView) -> tuple[Member, PodFacts | None] | N
 def _deadline(job: JobFacts, at: Situation) -> Transition | None:
     limit = job.spec.run_policy.active_deadline_seconds if job.spec else None
     admitted = quantities.parse_timestamp(job.status.get("admittedTime"))
-    if limit is None or admitted is None or job.attained + at.now - admitted < limit:
+    if limit is None or admitted is None or job.earlier_run_seconds + at.now - admitted < limit:
         return None
     message = f"held its places for more than activeDeadlineSeconds {limit}"
     return Transition("Failed", Reason.DEADLINE_EXCEEDED, message)
@@ -223,7 +223,7 @@ def _failed(job: JobFacts, view: GangView, at: Situation) -> Transition | None:
 
 def _rejected(job: JobFacts, member: Member, pod: PodFacts, at: Situation) -> Transition:
     """Start again elsewhere; pause where there is no better node, or many nodes have refused it."""
-    reason, nodes = Reason.POD_REJECTED, job.rejected_by
+    reason, nodes = Reason.POD_REJECTED, job.rejecting_nodes
     what = f"node {pod.node} refused replica {member.index} of {member.task}: {pod.failure}"[:700]
     others = len({*nodes} - {pod.node})
     if others + 1 >= MAX_REFUSING_NODES:

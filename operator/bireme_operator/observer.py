@@ -114,7 +114,7 @@ class Observation:
 
     def _compare(self) -> None:
         """Count where pods that have left are, by whether they would have gone there."""
-        for key, gang in self.pods.take_left().items():
+        for key, gang in self.pods.take_removed().items():
             self._left[key] = gang, self._verdicts.get(gang, Verdict("")), 0
         gangs, partial = self.pods.gang_uids(self.state.node_of_other)
         for key, (gang, verdict, looks) in list(self._left.items()):

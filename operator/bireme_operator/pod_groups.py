@@ -243,7 +243,7 @@ class PodGroups:
             wanted.pop("endedPods", None)
             return
         limit = group.spec.min_member if group.spec is not None else 1
-        if record := pod_groups.ended_manifest(ended, limit):
+        if record := pod_groups.manifest_of_ends(ended, limit):
             wanted["endedPods"] = record
 
     def _report_failures(self, group: GroupFacts, view: GangView) -> bool:

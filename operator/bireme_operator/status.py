@@ -97,7 +97,7 @@ def waiting(
     _end_pause(status, job, now)
     phase = "Restarting" if job.phase == "Restarting" else "Pending"
     _set_phase(status, phase, hold.reason, hold.message)
-    status.setdefault("queuedTime", quantities.format_timestamp(job.queued))
+    status.setdefault("queuedTime", quantities.format_timestamp(job.queue_time))
     status.pop("estimatedSeconds", None)
     if status.pop("admittedTime", None) is not None:  # taken back: waitSeconds has that wait
         status["queuedTime"] = quantities.format_timestamp(now)
@@ -191,8 +191,8 @@ def admitted(job: JobFacts, plan: PlanFacts, admit: Admit, snapshot: ClusterSnap
     status["gpus"] = snapshot.nodes.accelerators.units(plan.demand)
     status |= resuming.status_fields(admit.gang)
     status["admittedTime"] = quantities.format_timestamp(since)
-    status["estimatedSeconds"] = job.stated_seconds or 0.0
-    status.setdefault("queuedTime", quantities.format_timestamp(job.queued))
+    status["estimatedSeconds"] = job.owner_estimate_seconds or 0.0
+    status.setdefault("queuedTime", quantities.format_timestamp(job.queue_time))
     _record_wait(status, job, since, is_parked=False)
     status["waitSeconds"] = int(job.wait.seconds(since))
     status["attempt"] = job.attempt
@@ -248,7 +248,7 @@ def counted(status: Status, job: JobFacts, view: GangView) -> Status:
     elif status.get("reason") == Reason.GANG_RUNNING and status.get("phase") == "Running":
         counts["message"] = cleaned(running_message(view))
     if "plan" in status and view.ended != view.plan.ended:
-        counts["plan"] = {**status["plan"], "endedReplicas": plans.ended_manifest(view.ended)}
+        counts["plan"] = {**status["plan"], "endedReplicas": plans.manifest_of_ends(view.ended)}
     return {**status, **counts}
 
 
@@ -287,7 +287,7 @@ def moved(status: Status, job: JobFacts, move: Transition, now: float) -> Status
     if move.starts_again or move.phase in ("Pending", "Suspended"):
         began = quantities.parse_timestamp(status.get("admittedTime"))
         if began is not None:
-            status["runSeconds"] = int(job.attained + max(0.0, now - began))
+            status["runSeconds"] = int(job.earlier_run_seconds + max(0.0, now - began))
         for stale in (
             "placement",
             "admittedTime",
@@ -326,8 +326,8 @@ def _count_failures(status: Status, job: JobFacts, move: Transition, now: float)
         status.pop("retryTime", None)
     if not (job.start_failures or move.start_failures):  # there was none, or of an earlier spec
         status.pop("startFailures", None)
-    if move.rejections and move.node not in job.rejected_by:
-        status["rejectedBy"] = [*job.rejected_by, move.node][-MAX_REFUSING_NODES:]
+    if move.rejections and move.node not in job.rejecting_nodes:
+        status["rejectedBy"] = [*job.rejecting_nodes, move.node][-MAX_REFUSING_NODES:]
     if move.phase == "Running":
         for over in ("startFailures", "rejectedBy"):
             status.pop(over, None)

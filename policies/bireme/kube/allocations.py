@@ -33,7 +33,7 @@ from bireme.core.service import devices_of
 from bireme.kube import names, quantities, resuming
 from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.pod_groups import GroupFacts
-from bireme.kube.pods import PodFacts, ended_pod
+from bireme.kube.pods import PodFacts, pod_of_record
 from bireme.kube.training_jobs import JobFacts
 from bireme.kube.volume_objects import LOCAL_VOLUMES
 
@@ -250,7 +250,7 @@ def view_of(
         elif has_ended:
             labels = {names.POD_GROUP_LABEL: key[1], names.TASK_LABEL: member.task}
             request = plan.requests.get(member.task, ())
-            members.append((member, ended_pod((key[0], name), member.node, request, labels)))
+            members.append((member, pod_of_record((key[0], name), member.node, request, labels)))
         else:
             members.append((member, None))
             if disruptions and name in disruptions:
@@ -358,7 +358,7 @@ class RunTimes:
 
         Also None if the owner gave ``estimatedDuration``, which takes precedence.
         """
-        if job.spec is None or job.stated_seconds is not None or not job.tasks:
+        if job.spec is None or job.owner_estimate_seconds is not None or not job.tasks:
             return None
         return self._history.estimate(job.key[0], job.template)
 
@@ -402,7 +402,7 @@ def earlier_service(job: JobFacts, now: float, accelerators: Accelerators) -> tu
         for name in ("admittedTime", "completionTime")
     )
     ended_at = now if completed is None else completed
-    seconds = job.attained + (0.0 if admitted is None else max(0.0, ended_at - admitted))
+    seconds = job.earlier_run_seconds + (0.0 if admitted is None else max(0.0, ended_at - admitted))
     return seconds * devices_of(job.tasks, accelerators), ended_at
 
 

@@ -58,7 +58,7 @@ from bireme.kube.resuming import Resumability
 from bireme.kube.tenancy import Tenancy
 from bireme.kube.training_jobs import JobFacts
 from bireme.kube.volume_objects import NO_CLAIMS, PodClaims
-from bireme.kube.volumes import Attached, Folded, Volumes
+from bireme.kube.volumes import Attached, ResolvedClaims, Volumes
 
 
 class NodeUsage:
@@ -816,7 +816,7 @@ class ClusterState:
         job = self.jobs[key]
         class_name = job.priority_class
         priority, missing = self.tenancy.priority(class_name)
-        fault = faults.get(job.uid) or missing or job.altered
+        fault = faults.get(job.uid) or missing or job.admission_fault
         fault = fault or allocations.in_the_way(job, self.groups.get(key), self.members_of(key))
         may_preempt, learned = self.tenancy.may_preempt(class_name), self.run_times.of_job(job)
         volumes = self._claims_revision(job)
@@ -885,7 +885,7 @@ class ClusterState:
             gang,
             tasks=self._with_pod_kinds(resolved.tasks, job),
             fault=gang.fault or resolved.fault,
-            left_to_scheduler=join_reasons((gang.left_to_scheduler, *resolved.left)),
+            left_to_scheduler=join_reasons((gang.left_to_scheduler, *resolved.reasons)),
         )
 
     def _with_pod_kinds(self, tasks: tuple[Task, ...], job: JobFacts) -> tuple[Task, ...]:
@@ -949,13 +949,13 @@ class ClusterState:
                     promised[key[0], quota] = add(amounts_so_far, amounts, missing[task.name])
         return self.quotas.left(promised)
 
-    def _resolve_claims(self, key: Key, tasks: Sequence[tuple[Task, PodClaims]]) -> Folded:
+    def _resolve_claims(self, key: Key, tasks: Sequence[tuple[Task, PodClaims]]) -> ResolvedClaims:
         """Return the tasks of a gang with the constraints of their volume and device claims."""
         volumes = self.volumes.fold(key, tasks)
         claims = (used for _, used in tasks)
         devices = self.devices.fold(key[0], tuple(zip(volumes.tasks, claims, strict=True)))
         fault = volumes.fault or devices.fault
-        return Folded(devices.tasks, fault, (*volumes.left, *devices.left))
+        return ResolvedClaims(devices.tasks, fault, (*volumes.reasons, *devices.reasons))
 
     def _want_devices(self, tasks: Iterable[Task]) -> None:
         """Start to read devices once a task requests a resource that no node offers."""
@@ -967,7 +967,7 @@ class ClusterState:
 
     def _members_with_claims(
         self, key: Key, gated: list[tuple[PodFacts, Task]]
-    ) -> tuple[list[tuple[PodFacts, Task]], Folded]:
+    ) -> tuple[list[tuple[PodFacts, Task]], ResolvedClaims]:
         """Return gated pods of another controller with the constraints of their claims."""
         tasks = [(task, self._member_claims.get(pod.key, NO_CLAIMS)) for pod, task in gated]
         resolved = self._resolve_claims(key, tasks)
@@ -979,7 +979,7 @@ class ClusterState:
             return with_claims, resolved
         # Each pod may have its own volume: these are more kinds of pods than a plan can hold.
         reason = "volumes of their own, which are of too many kinds to be planned"
-        return gated, replace(resolved, left=(reason, *resolved.left))
+        return gated, replace(resolved, reasons=(reason, *resolved.reasons))
 
     def newcomers(self, group: GroupFacts) -> list[PodFacts]:
         """Return the pods of ``group`` that wait for a place."""
@@ -1007,7 +1007,7 @@ class ClusterState:
             task for _, task in gated
         ):
             gated, resolved = self._members_with_claims(key, gated)
-            fault, scheduler_reasons = fault or resolved.fault, resolved.left
+            fault, scheduler_reasons = fault or resolved.fault, resolved.reasons
         if self._rules.has_selectors:
             pod_kind = self._rules.kind_of
             gated = [(p, replace(t, pod=pod_kind(key[0], p.labels, t.pod))) for p, t in gated]
@@ -1086,7 +1086,7 @@ class ClusterState:
             (node, *volume)
             for key, gang_usage in self._gang_usages.items()
             for node, used, request in gang_usage.claims
-            for volume in self.volumes.shared(key[0], used, request)
+            for volume in self.volumes.attachments_of(key[0], used, request)
         )
 
     def _claims_of_plan(self, allocation: Allocation) -> Iterator[tuple[str, PodClaims, Request]]:

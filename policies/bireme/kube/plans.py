@@ -294,7 +294,7 @@ def given_up(plan: PlanFacts, lost: Container[Member], now: float) -> PlanFacts:
     return replace(plan, members=kept, resized=float(int(now)), ended=plan.ended & still)
 
 
-def ended_manifest(ended: Iterable[tuple[str, int]]) -> list[dict[str, Any]]:
+def manifest_of_ends(ended: Iterable[tuple[str, int]]) -> list[dict[str, Any]]:
     """Return ``status.plan.endedReplicas`` for (task, replica index) in any order."""
     by_task: dict[str, list[int]] = {}
     for task, index in ended:
@@ -344,7 +344,7 @@ def to_manifest(plan: PlanFacts) -> dict[str, Any]:
     if plan.is_opportunistic:
         manifest["opportunistic"] = True
     if plan.ended:
-        manifest["endedReplicas"] = ended_manifest(plan.ended)
+        manifest["endedReplicas"] = manifest_of_ends(plan.ended)
     return manifest
 
 

@@ -381,7 +381,7 @@ class PodFactory:
         if environment:
             spec["containers"] = [_with(c, environment) for c in spec["containers"]]
         if self._plan.mode == "Pinned":
-            spec["affinity"] = pods.pinned_affinity(given, member.node)
+            spec["affinity"] = pods.affinity_on_node(given, member.node)
             if limits := given.get("topologySpreadConstraints"):
                 spec["topologySpreadConstraints"] = [*map(spread_under_pin, limits)]
         else:
