@@ -23,7 +23,7 @@ import structlog
 
 from bireme.core.gangs import Key
 from bireme.kube import names, pages, wire
-from bireme.kube.client import METADATA, ApiClient, ApiError, jittered_pause
+from bireme.kube.client import METADATA, ApiClient, ApiError, pause_with_jitter
 from bireme.kube.pages import PageSize
 from bireme_operator import kopf_watch
 from bireme_operator.kopf_watch import KopfWatch, Notice
@@ -293,7 +293,9 @@ class CustomResources:
     def _back_off(self, failures: int) -> float:
         """Return the seconds to wait after so many failures more than one."""
         timing = self.timing
-        return jittered_pause(failures, timing.backoff_first_seconds, timing.backoff_limit_seconds)
+        return pause_with_jitter(
+            failures, timing.backoff_first_seconds, timing.backoff_limit_seconds
+        )
 
     async def _supervise_kopf(self) -> None:
         """End a run of kopf that misses a kind, and the term where a kind stays unwatched."""

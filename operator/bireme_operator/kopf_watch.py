@@ -34,7 +34,7 @@ import uvloop
 from yarl import URL
 
 from bireme.kube import client, names, pages, wire
-from bireme.kube.client import JSON, ApiError, jittered_pause, whole_lines
+from bireme.kube.client import JSON, ApiError, pause_with_jitter, whole_lines
 from bireme.kube.credentials import Credentials, CredentialsError, CredentialSource
 from bireme.kube.pages import PageSize
 
@@ -255,7 +255,7 @@ class _Backoffs:
 
     # With an end, a kind that may not be read would end kopf, and with it the other four.
     def __iter__(self) -> Iterator[float]:
-        return (jittered_pause(failures, *_BACKOFF_SECONDS) for failures in itertools.count())
+        return (pause_with_jitter(failures, *_BACKOFF_SECONDS) for failures in itertools.count())
 
 
 class _NothingCompared(kopf.MultiDiffBaseStorage):

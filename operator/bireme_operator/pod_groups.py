@@ -130,7 +130,7 @@ class PodGroups:
         """Write the plan, extended by the pods already placed, and release the gang."""
         if group.plan is not None:
             alive = {p.uid for p in self.state.members_of(group.key) if not p.is_terminal}
-            plan = plans.merged(group.plan, plan, alive)
+            plan = plans.merge(group.plan, plan, alive)
         wanted = planned_status(group, admit, plan, now)
         self._record_ends(group, wanted)
         assumed = AssumedPlan("", plan)

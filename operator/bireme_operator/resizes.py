@@ -57,7 +57,7 @@ class Resizes:
         if not (can_change and self._is_free(job)):
             return
         before = view.plan_in_place
-        plan = plans.resized(before, resize.placement, snapshot.nodes, self.now())
+        plan = plans.resize(before, resize.placement, snapshot.nodes, self.now())
         if plan.members[:1] != before.members[:1]:
             _log.error("resize left out the replica that the others meet at", gang=job.key)
             return
@@ -78,7 +78,7 @@ class Resizes:
             if self._is_free(job):
                 gone = [pod for member, pod in view.members if member in lost and pod is not None]
                 self.troubles.observe_pods(job.key[0], filter(has_failed, gone))
-                plan = plans.given_up(view.plan, lost, at.now)
+                plan = plans.without_members(view.plan, lost, at.now)
                 self._start_write(job, plan, Reason.SHRUNK, _shrunk_message(lost))
             return True
         is_same = view.plan.spec_hash == job.spec_hash
@@ -92,7 +92,7 @@ class Resizes:
         try:
             await self.actuator.create_pods(job, view.plan, view.missing)
         except AdmissionRejected as refused:
-            plan = plans.given_up(view.plan, view.missing, self.now())
+            plan = plans.without_members(view.plan, view.missing, self.now())
             message = _shrunk_message(dict.fromkeys(view.missing, str(refused)))
             await self._write(job, plan, Reason.SHRUNK, message)
 

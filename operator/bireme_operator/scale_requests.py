@@ -126,7 +126,7 @@ class ScaleRequester:
         if order is not None and (before is None or found.replicas != before.replicas):
             order = None  # it was decided on something else
         if order is not None and order.leaving:
-            self._occupied = await self.targets.occupied(order.leaving)
+            self._occupied = await self.targets.nodes_with_pods(order.leaving)
             self._occupied_at = self.clock()
             if self._occupied:
                 order = None  # it is decided again, without these nodes

@@ -179,7 +179,7 @@ def connection_errors() -> Iterator[None]:
         raise ApiError(0, "ConnectionFailed", str(error) or type(error).__name__) from error
 
 
-def jittered_pause(
+def pause_with_jitter(
     failures: int,
     first_seconds: float,
     limit_seconds: float,

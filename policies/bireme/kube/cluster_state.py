@@ -927,9 +927,9 @@ class ClusterState:
         return drift
 
     def _with_charges(self, tasks: Iterable[Task], job: JobFacts) -> tuple[Task, ...]:
-        counted, namespace = self.quotas.counted, job.key[0]
+        charges_of, namespace = self.quotas.charges, job.key[0]
         return tuple(
-            replace(task, charges=counted(namespace, task, pods.priority_class, pods.charges))
+            replace(task, charges=charges_of(namespace, task, pods.priority_class, pods.charges))
             for task, pods in zip(tasks, job.pods, strict=True)
         )
 
@@ -947,7 +947,7 @@ class ClusterState:
                 for quota, amounts in task.charges:
                     amounts_so_far = promised.get((key[0], quota), {})
                     promised[key[0], quota] = add(amounts_so_far, amounts, missing[task.name])
-        return self.quotas.left(promised)
+        return self.quotas.with_promised(promised)
 
     def _resolve_claims(self, key: Key, tasks: Sequence[tuple[Task, PodClaims]]) -> ResolvedClaims:
         """Return the tasks of a gang with the constraints of their volume and device claims."""
@@ -1036,7 +1036,7 @@ class ClusterState:
             }
             gang = pod_groups.with_other_gates(gang, gates_by_pod)
         if gang is not None and gang.fault is not None:
-            counted = adoptions.released_pods(None, self.members_of(key))
+            counted = adoptions.list_released_pods(None, self.members_of(key))
             strangers = (p for p in counted if p.labels[names.QUEUE_LABEL] != group.queue)
             gang = pod_groups.with_other_queues(gang, strangers)
             waiting = (self.gated[pod.key] for pod in newcomers)

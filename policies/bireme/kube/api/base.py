@@ -27,7 +27,13 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
-from bireme.kube.quantities import MOST, PATTERN, SHORT_PATTERN, parse_duration, parse_quantity
+from bireme.kube.quantities import (
+    MAX_DURATION,
+    PATTERN,
+    SHORT_PATTERN,
+    parse_duration,
+    parse_quantity,
+)
 
 
 class ApiModel(BaseModel):
@@ -168,8 +174,8 @@ Duration = Annotated[
             Rule(
                 f"!self.matches('{PATTERN}') || !self.matches('[1-9]')"
                 f" || (self.matches('{SHORT_PATTERN}')"
-                f" && duration(self) <= duration('{MOST}'))",
-                f"{{self}} is longer than ten years: write at most {MOST}",
+                f" && duration(self) <= duration('{MAX_DURATION}'))",
+                f"{{self}} is longer than ten years: write at most {MAX_DURATION}",
             ),
         ),
     ),
