@@ -134,7 +134,7 @@ class Mirror:
         if stub is None or stub.version <= self.newest(stub.key):
             return
         key = stub.key
-        obj = self._reader.decoded(key, raw)
+        obj = self._reader.decode(key, raw)
         last = self.seen.get(key)
         if last is not None and (obj is None or last.uid != stub.uid):
             self._drop(key)
@@ -454,7 +454,7 @@ class CustomResources:
         path = names.path(mirror.plural, key[0] or None)
         params = {"fieldSelector": f"metadata.name={key[1]}"}
         for raw in wire.page(await self.client.get(path, params=params)).items or ():
-            mirror.put(msgspec.Raw(wire.trimmed(raw)))
+            mirror.put(msgspec.Raw(wire.trim(raw)))
 
     async def _metadata(self, kind: _Kind) -> tuple[dict[Key, int], int]:
         """Return the version of every object, and that of the list."""

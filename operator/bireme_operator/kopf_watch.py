@@ -366,7 +366,7 @@ class _Session:
                 return response
             body = await client.body_within(response, most)
             if body is not None:
-                size.took(len(body))
+                size.record(len(body))
                 response._body = body  # as its read() does, which has no limit
                 return response
             if not size.shrink():
@@ -397,7 +397,7 @@ def _response_type(notify: Notify, backlog: _Backlog) -> type[aiohttp.ClientResp
             for item, raw in zip(items, page.items or (), strict=True):
                 # kopf takes the items one by one after this; a newer event may replace these bytes
                 # by then.
-                backlog.offer(item["metadata"].get("uid", ""), None, wire.trimmed(raw))
+                backlog.offer(item["metadata"].get("uid", ""), None, wire.trim(raw))
             if not page.metadata.next:
                 notify(Listed(plural))
             version = str(page.metadata.resource_version)
@@ -448,7 +448,7 @@ class _Lines:
             return line
         known = _metadata_of(event.object)
         uid = known["metadata"].get("uid", "")
-        if not self.backlog.offer(uid, event.type, wire.trimmed(event.object)):
+        if not self.backlog.offer(uid, event.type, wire.trim(event.object)):
             return b""
         return msgspec.json.encode({"type": event.type, "object": known})
 

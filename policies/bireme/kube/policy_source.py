@@ -82,7 +82,7 @@ class PolicyFacts(ClusterFacts[SchedulingPolicySpec]):
 
     @property
     def names(self) -> dict[str, str]:
-        """The fields of :class:`bireme.rl.lookup.PolicySource`; a field is "" if the spec lacks it."""
+        """The fields of :class:`bireme.rl.lookup.PolicySource`; "" for absent fields."""
         assert self.spec is not None  # noqa: S101  # a spec that cannot be read is never loaded
         checkpoint, parameters = self.spec.checkpoint, self.spec.parameters or PolicyParameters()
         return {

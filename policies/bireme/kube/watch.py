@@ -219,7 +219,7 @@ class Reflector(Generic[T]):
     def _take_page(self, page: wire.ListPage, listed: set[Key]) -> None:
         for raw in page.items or ():
             stub = self._reader.stub(raw)
-            if stub is not None and (obj := self._reader.decoded(stub.key, raw)) is not None:
+            if stub is not None and (obj := self._reader.decode(stub.key, raw)) is not None:
                 listed.add(stub.key)
                 self._put(stub.key, obj)
 
@@ -254,7 +254,7 @@ class Reflector(Generic[T]):
             return  # a repeated line could restore a deleted object
         match event.type:
             case "ADDED" | "MODIFIED":
-                obj = self._reader.decoded(stub.key, event.object)
+                obj = self._reader.decode(stub.key, event.object)
                 if obj is None:
                     self._delete(stub.key)
                 else:
