@@ -135,7 +135,7 @@ class NodeChoice:
         self._bound = _member_rows(membership, state)
 
     def nodes_of(self, args: ExtenderArgs) -> NamedNodes:
-        """Return the nodes that are asked about.
+        """Return the candidate nodes of a request.
 
         Raises:
             one of protocol.MALFORMED: the names are no list of texts.
@@ -161,7 +161,7 @@ class NodeChoice:
 def scores_for(
     feasible: FeasibleNodes, nodes: NamedNodes, scorer: Scorer
 ) -> tuple[FloatArray, str]:
-    """Return a score from 0 to 1 per node, and why the default rule had to answer, if it had to.
+    """Return a score from 0 to 1 per node, and the error of the scorer if the default rule answers.
 
     ``nodes`` come from :meth:`FeasibleNodes.among`.
     """
@@ -179,9 +179,9 @@ def scores_for(
 def points(names: Sequence[str], scores: FloatArray) -> list[tuple[str, int]]:
     """Return the best ``SCORED_NODES`` of ``names``, best first, with whole points from 0 to 10."""
     best = np.arange(len(scores))
-    if len(scores) > SCORED_NODES:  # to sort thousands takes longer than to score them
+    if len(scores) > SCORED_NODES:  # sorting thousands takes longer than scoring them
         best = np.flatnonzero(scores >= np.partition(scores, -SCORED_NODES)[-SCORED_NODES])
-    # Stable: of equal nodes those count that the scheduler named first.
+    # A stable sort: among equal nodes the scheduler's order decides.
     ranked = best[np.argsort(-scores[best], kind="stable")[:SCORED_NODES]].tolist()
     return [(names[index], round(float(scores[index]) * HIGHEST_SCORE)) for index in ranked]
 

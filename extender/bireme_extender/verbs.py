@@ -164,7 +164,7 @@ class Verbs:
         if not suitable.names:
             return self._refuse(args, _NO_FEASIBLE_NODE)
         encoded = protocol.encode_list(suitable.names)
-        self.choice.remember(msgspec.Raw(encoded), suitable)  # prioritize is asked about them next
+        self.choice.remember(msgspec.Raw(encoded), suitable)  # the candidates of prioritize
         answer = "scored", protocol.encode_passed(encoded)
         self._last["filter"] = feasible, candidates, None, answer
         return answer

@@ -2,8 +2,8 @@
 
 The Eviction API checks budgets pod by pod, so it could evict half of a gang and then refuse. This
 module counts all pods of a gang first, by the API server's rules (Kubernetes documentation,
-"API-initiated Eviction"). Only running pods count, a pod under two budgets cannot be evicted, and
-a budget whose status is older than its spec allows nothing.
+"API-initiated Eviction"). Only running pods count. A pod under two budgets cannot be evicted. A
+budget with a status older than its spec allows nothing.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""SchedulingPolicies: a watch cache of them, and loading the wanted ones outside the event loop.
+"""SchedulingPolicies: their watch cache, and their loading outside the event loop.
 
 The effective stage is in the status if the operator has promoted a policy or rolled it back, else
 in the spec. Among several Active policies the last promoted one decides: it was measured against

@@ -19,9 +19,9 @@ from bireme.kube.api.queues import QueueSpec
 class Tenancy:
     """Queues, namespaces and priority classes by name.
 
-    ``on_change`` is called after every change that can matter to a decision, ``on_namespaces``
-    after every change of the labels of a namespace, and ``on_default_queue`` with a namespace
-    after a change of its default queue.
+    ``on_change`` is called after every change that can matter to a decision. ``on_namespaces`` is
+    called after every change of the labels of a namespace. ``on_default_queue`` is called with a
+    namespace after a change of its default queue.
     """
 
     on_change: Callable[[], None]

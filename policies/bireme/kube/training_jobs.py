@@ -1,12 +1,12 @@
 """Read TrainingJobs: their spec as a waiting gang, and the progress that they report.
 
-The API server has validated the spec. Errors that it cannot find (an invalid pod template, an
-unreadable quantity) become the gang's fault, so that one bad object stops nothing else.
+The API server has validated the spec. Other errors (an invalid pod template, an unreadable
+quantity) become the gang's fault, so that one bad object stops nothing else.
 
 Progress lives only in ``status.progress``, so that a new leader knows as much as the old one. It
-has the last report, the speed at the latest sizes, and a thinned history of the loss. A speed law
-(Amdahl's; for one known size with the usual serial share) and the loss curve of Optimus are fitted
-to them whenever the status changes.
+has the last report, the speed at the latest sizes, and a thinned history of the loss. Whenever the
+status changes, Amdahl's law is fitted to the speeds, and the loss curve of Optimus to the losses.
+With one known size the law uses the usual serial share.
 """
 
 import hashlib
@@ -324,7 +324,7 @@ PodShape: TypeAlias = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class JobFacts:
-    """One TrainingJob as the operator uses it; ``created`` and ``queued`` are POSIX seconds.
+    """One TrainingJob as the operator uses it; times are POSIX seconds.
 
     Thousands wait, with templates of any size. Templates stay JSON until pods are created: as
     Python objects they would take about ten times the memory.

@@ -4,12 +4,12 @@ A gang waits while it is queued. Time in which it cannot start for a reason that
 change is no waiting. An edit that raises the request resets the wait. So nobody can reserve a
 position by parking a small job and enlarging it later.
 
-``queuedTime`` is the time when it last joined the queue, ``waitSeconds`` the sum of earlier waits,
-and ``parkedTime`` the time since which it is not queued. A wait is valid for ``request``, ``queue``
-and ``waitsFor``: in another queue, or with other nodes or pods, it is reset. ``uncountedSeconds``
-is the part of the wait that its own namespace caused (a quota, a claim, too many other jobs); it
-grows since ``uncountedTime``. That part keeps the gang's position among its equals, but does not
-count for its wait bound.
+``queuedTime`` is the time when it last joined the queue. ``waitSeconds`` is the sum of earlier
+waits. ``parkedTime`` is the time since which it is not queued. A wait is valid for ``request``,
+``queue`` and ``waitsFor``: in another queue, or with other nodes or pods, it is reset.
+``uncountedSeconds`` is the part of the wait that its own namespace caused (a quota, a claim, too
+many other jobs); it grows since ``uncountedTime``. That part keeps the gang's position among its
+equals, but does not count for its wait bound.
 """
 
 from collections.abc import Mapping

@@ -5,8 +5,8 @@ field: a list of 5000 nodes decodes about forty times faster than into the clien
 takes a tenth of the memory. Quantities stay text or numbers here and become integers in
 :mod:`bireme.kube.quantities`.
 
-Lists and watch events are opened first, with their objects still raw bytes, and each object is
-decoded alone, so that one bad object stops no other.
+Only the envelopes of lists and watch events are decoded first, with raw objects. Each object is
+then decoded separately, so that one bad object stops no other.
 """
 
 import re
@@ -680,8 +680,8 @@ class CustomMeta(V1ObjectMeta, frozen=True):
 class CustomObject(MetadataOnly, frozen=True):
     """A custom resource: metadata typed, spec as bytes, status as plain data.
 
-    The pydantic models validate those afterwards, so that a bad object gets a condition that says
-    so and nothing else stops. Most events change the status alone, and then nothing reads the spec.
+    The pydantic models validate spec and status later. A bad object then gets a condition with the
+    error, and nothing else stops. Most events change only the status: the spec is not decoded.
     """
 
     metadata: CustomMeta
