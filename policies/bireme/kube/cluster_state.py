@@ -310,14 +310,14 @@ class ClusterState:
         self._member_claims: dict[Key, PodClaims] = {}
         self._member_rules: dict[Key, tuple[str, ...]] = {}
         # The pod kinds of waiting gangs with rules, from the last cycles.
-        self._asked = KindIndex()
+        self._kind_index = KindIndex()
         # It names pods by the keys of ``_usage``.
         self._rules = PodRules(self.tenancy.labels_of)
         self.tenancy.on_namespaces = self._namespaces_changed
         self.tenancy.on_default_queue = self._default_queue_changed
         self._members_of: dict[Key, dict[Key, None]] = {}  # in order, unlike a set
         # Planning times of the two gangs that kube-scheduler served last.
-        self._served: dict[Key, float] = {}
+        self._planned_at: dict[Key, float] = {}
         # Disruption messages of deleted pods of the job's current plan, by pod name. A pod may be
         # deleted before its job is reconciled, and its message would be lost.
         self._disruptions: dict[Key, dict[str, str]] = {}
@@ -347,7 +347,7 @@ class ClusterState:
         self._table: NodeTable | None = None
         self._usage = NodeUsage()
         # Usage of pods that never leave their node: DaemonSets and static pods.
-        self._fixed = NodeUsage()
+        self._fixed_usage = NodeUsage()
         # Created by the first query for usage: not every program needs it.
         self._planned: PlannedUsage | None = None
         # Usage of claims per node. Its key: the node table, the revision of the volumes and the
@@ -426,7 +426,7 @@ class ClusterState:
         offers_of = self.volumes.offers_revision, self.devices.offers_revision
         if self._table is None or self._offers_of != offers_of:
             self._offers_of = offers_of
-            facts = [replace(n, fixed=self._fixed.on(n.name)) for n in self._nodes.values()]
+            facts = [replace(n, fixed=self._fixed_usage.on(n.name)) for n in self._nodes.values()]
             for offers in (self.volumes.offers(facts), self.devices.offers(facts)):
                 if offers:
                     facts = [
@@ -534,16 +534,19 @@ class ClusterState:
         planned = self.plan_of(group)
         if planned is None or not (is_bound or (pod.verdict and pod.verdict != previous.verdict)):
             return
-        self._served[group] = max(planned.plan.planned, planned.plan.resized)
-        if len(self._served) > 2:  # two suffice: one of them is another gang than the asking one
-            del self._served[min(self._served, key=lambda served: self._served[served])]
+        self._planned_at[group] = max(planned.plan.planned, planned.plan.resized)
+        # Two suffice for serves_others: one of them is another gang than the asking one.
+        if len(self._planned_at) > 2:
+            del self._planned_at[min(self._planned_at, key=lambda key: self._planned_at[key])]
 
     def serves_others(self, gang: Key, since: float) -> bool:
         """Return whether kube-scheduler has bound or rejected a pod of another gang.
 
         Only gangs count that were planned at ``since`` (POSIX seconds) or later.
         """
-        return any(planned_at >= since for key, planned_at in self._served.items() if key != gang)
+        return any(
+            planned_at >= since for key, planned_at in self._planned_at.items() if key != gang
+        )
 
     def waits_another(self, gang: Key) -> bool:
         """Return whether the cache has another gang than ``gang`` that waits for places."""
@@ -625,7 +628,7 @@ class ClusterState:
             self.volumes.put_pod(other, node, claims, key[0])
         else:
             self.volumes.delete_pod(other)
-        if self._fixed.put(key, node if pods.never_leaves(pod) else "", request):
+        if self._fixed_usage.put(key, node if pods.never_leaves(pod) else "", request):
             self._table = None
 
     def delete_other_pod(self, key: Key) -> None:
@@ -633,7 +636,7 @@ class ClusterState:
         self._usage.put(other, "")
         self._rules.delete_pod(other)
         self.volumes.delete_pod(other)
-        if self._fixed.put(key, ""):
+        if self._fixed_usage.put(key, ""):
             self._table = None
         self._notice()
 
@@ -841,7 +844,7 @@ class ClusterState:
             gang = self._with_claims(basis.resume.apply(gang), job)
             if job.has_timed_out:
                 images = (pods_of_task.images for pods_of_task in job.pods)
-                gang = replace(gang, tasks=self._near_images(gang.tasks, images))
+                gang = replace(gang, tasks=self._with_image_preferences(gang.tasks, images))
             cached = self._waiting_jobs[key] = (basis, gang)
         return cached[1]
 
@@ -854,17 +857,20 @@ class ClusterState:
             is_assumed=self.settings.assume_resumable,
         )
 
-    def _near_images(
+    def _with_image_preferences(
         self, tasks: Iterable[Task], images: Iterable[tuple[str, ...]]
     ) -> tuple[Task, ...]:
         """Return ``tasks`` with a preference for nodes that have their ``images``."""
         image_sets = list(images)
-        wishes = {names: self._images.preference(names) for names in dict.fromkeys(image_sets)}
+        preference_of = {
+            image_names: self._images.preference(image_names)
+            for image_names in dict.fromkeys(image_sets)
+        }
         return tuple(
             task
-            if (wish := wishes[names]) is None
-            else replace(task, preferences=task.preferences.with_node(wish))
-            for task, names in zip(tasks, image_sets, strict=True)
+            if (preference := preference_of[image_names]) is None
+            else replace(task, preferences=task.preferences.with_node(preference))
+            for task, image_names in zip(tasks, image_sets, strict=True)
         )
 
     def _claims_revision(self, job: JobFacts) -> int:
@@ -1013,7 +1019,7 @@ class ClusterState:
             gated = [(p, replace(t, pod=pod_kind(key[0], p.labels, t.pod))) for p, t in gated]
         if group.has_timed_out:
             images = (pods.images_of_spec(self.gated[pod.key].spec) for pod in newcomers)
-            tasks = self._near_images((task for _, task in gated), images)
+            tasks = self._with_image_preferences((task for _, task in gated), images)
             gated = list(zip(newcomers, tasks, strict=True))
         if self._member_rules:
             rules = (self._member_rules.get(pod.key, ()) for pod in newcomers)
@@ -1228,11 +1234,11 @@ class ClusterState:
     def _index_of(self, pod_kinds: Set[PodKind]) -> KindIndex:
         """Return an index of ``pod_kinds``, and maybe of kinds from earlier calls."""
         # Few of tens of thousands of kinds change between two cycles.
-        if len(self._asked) > 2 * len(pod_kinds):
-            self._asked = KindIndex()
+        if len(self._kind_index) > 2 * len(pod_kinds):
+            self._kind_index = KindIndex()
         for kind in pod_kinds:
-            self._asked.add(kind)
-        return self._asked
+            self._kind_index.add(kind)
+        return self._kind_index
 
     def _nodes_with(
         self, volumes: Set[tuple[str, str]]
@@ -1270,7 +1276,7 @@ class ClusterState:
                 is_member = key in self.members
                 owner = self._gang_of(self.members[key]) if is_member else ""
                 namespace, _, name = key[1].partition("/")
-                is_fixed = not is_member and bool(self._fixed.node_of((namespace, name)))
+                is_fixed = not is_member and bool(self._fixed_usage.node_of((namespace, name)))
                 yield (kind, owner, is_fixed, key in self._rules.leaving), node
         for key, gang_usage in self._gang_usages.items():
             job = self.jobs.get(key)

@@ -62,14 +62,14 @@ def of_pods(key: Key, spec: TrainingJobSpec, templates: Iterable[bytes]) -> Faul
         return Reason.TOO_LARGE, (
             f"spec.rendezvous tensorflow gives every pod the addresses of all replicas, a TF_CONFIG"
             f" of {variable} bytes, more than the {MAX_VARIABLE_BYTES} with which a program surely"
-            f" starts; at most {shape.most_that_fit(task)} replicas of task {task.name} fit: take"
+            f" starts; at most {shape.max_fitting(task)} replicas of task {task.name} fit: take"
             " fewer and larger ones, shorter names, or another rendezvous"
         )
     if (whole := shape.gang_bytes({})) > MAX_GANG_BYTES:
         return Reason.TOO_LARGE, (
             f"spec.tasks: all pods together are {whole / 1024**2:.0f} MiB, more than the"
             f" {MAX_GANG_BYTES // 1024**2} MiB that one job may take of etcd; at most"
-            f" {shape.most_that_fit(task)} replicas of task {task.name} fit: take fewer,"
+            f" {shape.max_fitting(task)} replicas of task {task.name} fit: take fewer,"
             " or make its template smaller"
         )
     return None
@@ -87,7 +87,7 @@ class _Shape:
     spec: TrainingJobSpec
     template_bytes: tuple[int, ...]
 
-    def most_that_fit(self, task: TaskSpec) -> int:
+    def max_fitting(self, task: TaskSpec) -> int:
         """Return the maximum replicas of ``task`` that keep the job within both limits."""
         low, high = 0, _max_replicas(task)
         while low < high:
