@@ -556,7 +556,7 @@ class ClusterState:
         return any(self.newcomers(group) for group in groups)
 
     def ended_pods(self, group: GroupFacts) -> dict[str, str]:
-        """Return the owner of every succeeded member, from the status and from pods: uid by uid."""
+        """Return the uid of the owner of every succeeded member, recorded or seen, by its uid."""
         uids_by_owner = self._ended_guests.get(group.key, {})
         owner_by_uid = {uid: owner for owner, uids in uids_by_owner.items() for uid in uids}
         return {**group.ended_pods, **owner_by_uid}
@@ -1054,7 +1054,7 @@ class ClusterState:
         )
 
     def usage_without(self, gang: Key) -> IntArray:
-        """Return the usage of bound pods and of planned members, without those of ``gang``.
+        """Return the usage of all bound pods, and of planned members of all gangs but ``gang``.
 
         int64, shape (nodes, resources), rows as in ``node_table``; a fresh copy.
         """
