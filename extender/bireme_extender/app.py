@@ -1,12 +1,12 @@
 """The extender's HTTP side: the two verbs, health, metrics, and the OpenAPI document.
 
-``/filter`` and ``/prioritize`` are answered from bytes to bytes in :meth:`ExtenderApp.__call__`,
-before FastAPI's middleware and routing; :mod:`bireme_extender.connection` gives most answers even
-before that. All other paths are ordinary routes. A failed request is never a 500: the caller gets
-a 4xx or 503 with one JSON sentence.
+:meth:`ExtenderApp.__call__` answers ``/filter`` and ``/prioritize`` from bytes to bytes, before
+FastAPI's middleware and routing; :mod:`bireme_extender.connection` gives most answers even before
+that. All other paths are ordinary routes. A failed request is never a 500: the caller gets a 4xx or
+503 with one JSON sentence.
 
-Bodies are bounded before anything reads them, because a neighbour in the cluster may send what it
-likes: in length, in time, and in how many bytes are being received at once.
+Any client in the cluster may send any body. So bodies are bounded before they are read: in length,
+in time, and in the total number of bytes in progress.
 """
 
 import asyncio
@@ -29,8 +29,8 @@ from bireme_extender.verbs import CacheBehind, Verb, Verbs
 
 VERSION: Final = version("bireme")
 VERBS: Final[Mapping[str, Verb]] = {"/filter": "filter", "/prioritize": "prioritize"}
-# Bodies of the largest length that may be in memory, unfinished, at any time: a neighbour could
-# open many connections and finish none.
+# Number of unfinished bodies of maximum length in memory: a client could open many connections and
+# finish no body.
 _BODIES_AT_ONCE: Final = 4
 _JSON: Final = (b"content-type", b"application/json")
 _CLOSE: Final = (b"connection", b"close")
@@ -64,8 +64,8 @@ class BodyReader:
             BodyRefused: it is too long, too slow, or too much is being read already.
             Disconnected: the client hung up.
         """
-        # An announced length is refused before a byte of the body is held; what comes in chunks
-        # announces none and is counted as it comes.
+        # Refuse a too large content-length before any byte of the body is read. Chunked bodies have
+        # no length and are counted while they arrive.
         for name, value in scope["headers"]:
             if name == b"content-length" and int(value) > self._limit_bytes:
                 raise self._too_long()
@@ -115,7 +115,7 @@ class BodyReader:
 class ExtenderApp(FastAPI):
     """The extender as an ASGI application.
 
-    At ``open_port``, which is open to the network, it does not answer the verbs; 0 means no such
+    It does not answer the verbs at ``open_port``, which is open to the network; 0 means no such
     port.
     """
 
@@ -163,7 +163,7 @@ class ExtenderApp(FastAPI):
         self._metrics.count(scope["path"].removeprefix("/"), outcome)
 
     def openapi(self) -> dict[str, Any]:
-        """Return the OpenAPI document, with the verbs that no route describes."""
+        """Return the OpenAPI document, including the verbs, which are no routes."""
         return _with_verbs(super().openapi())
 
 
@@ -226,8 +226,8 @@ class HostPriority(msgspec.Struct, rename="pascal"):
 
 def _with_verbs(document: dict[str, Any]) -> dict[str, Any]:
     """Add the verbs to ``document``."""
-    # The schema of a request is that of the types that decode it, so that the document says neither
-    # more nor less than what is read. Only the names are left undecoded there.
+    # The schema of a request comes from the types that decode it, so that both agree. Only
+    # NodeNames is raw in these types.
     kinds = (protocol.ExtenderArgs, FilterResult, list[HostPriority])
     (args, result, scores), types = msgspec.json.schema_components(
         kinds, ref_template="#/components/schemas/{name}"

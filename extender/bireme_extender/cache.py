@@ -1,9 +1,9 @@
 """The extender's own cache of the cluster: watches that feed one ClusterState.
 
-The plans in TrainingJobs and PodGroups are watched from the start: they are all that pinned pods
-need. Nodes and pods matter to score mode alone, so they are watched from the first plan in that
-mode on. SchedulingPolicies choose the scorer; readiness does not wait for them. The cache starts
-empty and may lag behind the API server; :class:`PlanWaits` bridges that lag.
+The plans in TrainingJobs and PodGroups are watched from the start: pinned pods need nothing else.
+Nodes and pods matter only in score mode, so their watches start with the first plan in that mode.
+SchedulingPolicies choose the scorer; readiness does not wait for them. The cache starts empty and
+may lag behind the API server; :class:`PlanWaits` bridges that lag.
 """
 
 import asyncio
@@ -23,9 +23,9 @@ from bireme.kube.plans import PlannedGang
 from bireme.kube.watch import Reflector, Timing
 
 PLANNED: Final = {"fieldSelector": f"{names.PLAN_MODE_PATH[1:]}!="}
-"""Selects TrainingJobs that have a plan; those that wait, thousands maybe, are not sent."""
-# Pods whose one wait is remembered; older ones may wait again. A bound, because tenants choose how
-# many pods there are.
+"""Selects TrainingJobs with a plan. Thousands of waiting ones may exist and are not sent."""
+# Number of pods whose one wait is remembered; older pods may wait again. It is bounded because
+# tenants choose the number of pods.
 _REMEMBERED_PODS = 8192
 # Seconds of waiting earned per second.
 _CREDIT_PER_SECOND = 0.1
@@ -59,11 +59,11 @@ class ClusterCache:
         path = names.path("podgroups")
         self._groups = mirror(path, custom, self._put_group, self._delete_group)
         nodes = mirror("/api/v1/nodes", wire.V1Node, state.put_node, state.delete_node)
-        put, delete, chosen = state.put_member, state.delete_member, pods.MEMBERS
-        members = mirror(pods.PATH, pod, put, delete, chosen, "members")
-        put, delete, chosen = state.put_other_pod, state.delete_other_pod, pods.OTHERS
-        others = mirror(pods.PATH, pod, put, delete, chosen, "others")
-        self._for_scores = {"nodes": nodes, "members": members, "others": others}
+        put, delete, params = state.put_member, state.delete_member, pods.MEMBERS
+        members = mirror(pods.PATH, pod, put, delete, params, "members")
+        put, delete, params = state.put_other_pod, state.delete_other_pod, pods.NON_MEMBERS
+        other_pods = mirror(pods.PATH, pod, put, delete, params, "others")
+        self._for_scores = {"nodes": nodes, "members": members, "others": other_pods}
         # The watches that readiness depends on, by the name in metrics.
         self._watched = {"trainingjobs": self._jobs, "podgroups": self._groups}
         self._plans: dict[Key, tuple[bytes, PlannedGang | None]] = {}
@@ -79,8 +79,8 @@ class ClusterCache:
             for reflector in self._for_scores.values():
                 group.create_task(reflector.run())
 
-    async def synced(self) -> None:
-        """Return once everything that is watched has been listed."""
+    async def wait_synced(self) -> None:
+        """Return once all watched collections have been listed."""
         await asyncio.gather(*(r.synced.wait() for r in self._watched.values()))
 
     @property
@@ -94,7 +94,7 @@ class ClusterCache:
         return all(reflector.synced.is_set() for reflector in self._for_scores.values())
 
     async def has_nodes(self, timeout_seconds: float) -> bool:
-        """Watch nodes and pods from now on; return whether all are listed within the time."""
+        """Start to watch nodes and pods; return whether all are listed within the time."""
         self._has_scores.set()
         if self.knows_nodes:
             return True
@@ -112,7 +112,7 @@ class ClusterCache:
         return {name: now - r.last_contact_seconds for name, r in self._watched.items()}
 
     def troubles(self) -> list[str]:
-        """Return what keeps the cache from being ready; empty when it is ready."""
+        """Return the reasons why the cache is not ready; empty when it is ready."""
         unread = [n for n, r in self._watched.items() if not r.synced.is_set()]
         silent = [n for n, age in self.ages().items() if age > self._contact_limit_seconds]
         limit = f"{self._contact_limit_seconds:g} s"
@@ -121,9 +121,9 @@ class ClusterCache:
         ]
 
     def _put_job(self, key: Key, job: wire.PlannedObject) -> None:
-        raw, known = bytes(job.status.plan), self._plans.get(key)
-        # Most events about a job that runs leave its plan as it is.
-        if known is None or known[0] != raw or self._is_of_another(known[1], job):
+        raw, cached = bytes(job.status.plan), self._plans.get(key)
+        # Most events of a running job do not change its plan.
+        if cached is None or cached[0] != raw or self._is_of_another(cached[1], job):
             plan = plans.read({"plan": msgspec.json.decode(raw)}) if raw else None
             planned = None if plan is None else PlannedGang(job.metadata.uid, True, plan)
             self._plans[key] = (raw, planned)
@@ -147,9 +147,9 @@ class ClusterCache:
         self._notify(key)
 
     def _notify(self, key: Key) -> None:
-        planned = self.state.planned(key)
+        planned = self.state.plan_of(key)
         if planned is not None and planned.plan.mode == "Score":
-            # Before the first pod in score mode asks: a list of all pods takes a while.
+            # Start before the first call for a pod in score mode: listing all pods takes a while.
             self._has_scores.set()
         self._on_plan(key)
 
@@ -157,9 +157,9 @@ class ClusterCache:
 class PlanWaits:
     """Short, bounded waits of filter calls for a plan that the watch has not delivered yet.
 
-    The scheduler asks about one pod at a time, so every wait delays all others: a pod waits once in
-    its life, and all waits together draw on a token bucket that refills at a tenth of the time.
-    Pods made to stall the scheduler empty the bucket and are then refused at once.
+    The scheduler calls for one pod at a time, so every wait delays all other pods. Each pod waits
+    at most once. All waits together use a token bucket that refills by 0.1 s per second. Pods that
+    try to stall the scheduler empty the bucket and are then refused at once.
 
     ``limit_seconds`` bounds one wait; 0 turns waiting off.
     """
@@ -169,27 +169,27 @@ class PlanWaits:
         self._clock = clock
         self._credit_seconds = _MAX_CREDITED_WAITS * limit_seconds
         self._credited_at = clock()
-        self._seen: OrderedDict[str, None] = OrderedDict()
-        self._waiting: dict[Key, set[asyncio.Future[None]]] = {}
+        self._pods_that_waited: OrderedDict[str, None] = OrderedDict()
+        self._waiters: dict[Key, set[asyncio.Future[None]]] = {}
 
     def may_wait(self, uid: str) -> bool:
-        """Return whether the pod may wait now; asking uses up its one chance."""
-        if not uid or uid in self._seen or self._limit_seconds <= 0:
+        """Return whether the pod may wait now; the call uses up its one wait."""
+        if not uid or uid in self._pods_that_waited or self._limit_seconds <= 0:
             return False
-        self._seen[uid] = None
-        if len(self._seen) > _REMEMBERED_PODS:
-            self._seen.popitem(last=False)
+        self._pods_that_waited[uid] = None
+        if len(self._pods_that_waited) > _REMEMBERED_PODS:
+            self._pods_that_waited.popitem(last=False)
         return self._credit() >= self._limit_seconds
 
-    async def until(self, is_there: Callable[[], bool], key: Key) -> bool:
-        """Wait until ``is_there()`` holds; return False if it does not in time.
+    async def until(self, is_available: Callable[[], bool], key: Key) -> bool:
+        """Wait until ``is_available()`` is true; return False on timeout.
 
-        It is asked once now and after each change of gang ``key``; nothing polls.
+        It is called at once and after each change of gang ``key``; there is no polling.
         """
         began = self._clock()
         try:
             async with asyncio.timeout(self._limit_seconds):
-                while not is_there():
+                while not is_available():
                     await self._next_change(key)
         except TimeoutError:
             return False
@@ -198,21 +198,21 @@ class PlanWaits:
         return True
 
     def notify(self, key: Key) -> None:
-        """Wake those that wait for the plan of gang ``key``."""
-        for waiting in self._waiting.get(key, ()):
-            if not waiting.done():
-                waiting.set_result(None)
+        """Wake the calls that wait for the plan of gang ``key``."""
+        for waiter in self._waiters.get(key, ()):
+            if not waiter.done():
+                waiter.set_result(None)
 
     async def _next_change(self, key: Key) -> None:
         changed = asyncio.get_running_loop().create_future()
-        waiting = self._waiting.setdefault(key, set())
-        waiting.add(changed)
+        waiters = self._waiters.setdefault(key, set())
+        waiters.add(changed)
         try:
             await changed
         finally:
-            waiting.discard(changed)
-            if not waiting and self._waiting.get(key) is waiting:
-                del self._waiting[key]
+            waiters.discard(changed)
+            if not waiters and self._waiters.get(key) is waiters:
+                del self._waiters[key]
 
     def _credit(self) -> float:
         now = self._clock()

@@ -1,10 +1,10 @@
-"""Connections of the verbs' port: answer a verb at once where nothing is in the way of it.
+"""Connections of the verbs' port: a fast path that answers verbs at once.
 
-kube-scheduler asks about one pod at a time and waits, so every microsecond here is added to every
-pod. A request whose head is the one that kube-scheduler sends, whose body is there and whose answer
-is known is answered from the bytes received, in the callback that received them: with no task, no
-ASGI messages and one write. uvicorn takes everything else, byte for byte: other paths, errors,
-pods that wait for their plan, long or slow bodies. Both ways give the same answers.
+kube-scheduler calls for one pod at a time and waits, so every microsecond here delays every pod.
+The fast path needs the head that kube-scheduler sends, a complete body and a known answer. It then
+answers in the callback that received the bytes: no task, no ASGI messages, one write. uvicorn takes
+everything else, byte for byte: other paths, errors, pods that wait for their plan, long or slow
+bodies. Both paths give the same answers.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from uvicorn.server import ServerState
 
 from bireme_extender.verbs import Verb, Verbs
 
-# The head of Go's HTTP client. Any other header may mean something that only uvicorn knows.
+# The head of Go's HTTP client. Any other header may have a meaning that only uvicorn handles.
 _PLAIN: Final = rb"(?:(?:Host|User-Agent|Content-Type|Accept-Encoding): [^\r\n]*\r\n)*"
 _HEAD: Final = re.compile(
     rb"POST /(filter|prioritize) HTTP/1\.1\r\n"
@@ -30,22 +30,22 @@ _HEAD: Final = re.compile(
 _REPLY: Final = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
 # Go's client sends more than 4 kB in several pieces, one right after the other.
 _PIECES_SECONDS: Final = 0.05
-# A pod and 20000 names; of longer bodies uvicorn reads as much as the application takes.
+# Room for a pod and 20000 names. uvicorn reads longer bodies at the pace of the application.
 _HELD_BYTES: Final = 2**20
 
 
 @dataclass(slots=True)
 class Front:
-    """What the connections of one port share; at most one of them ``holds`` an unfinished body."""
+    """State of the connections of one port; at most one of them ``holds`` an unfinished body."""
 
     verbs: Verbs
     limit_bytes: int
-    """Bodies above it are left to uvicorn, and so refused."""
+    """Longer bodies go to uvicorn, which refuses them."""
     holds: asyncio.Protocol | None = None
 
 
 class VerbsProtocol(HttpToolsProtocol):
-    """One connection; between requests it looks for a verb that it can answer itself."""
+    """One connection; between requests it tries the fast path."""
 
     def __init__(
         self,
@@ -63,12 +63,12 @@ class VerbsProtocol(HttpToolsProtocol):
         self._patience: asyncio.TimerHandle | None = None
 
     def data_received(self, data: bytes) -> None:
-        """Take in what the client sent: the start of a request, a part, or several."""
+        """Handle bytes of the client: the start of a request, a part, or several requests."""
         if self._pieces:
             self._pieces.append(data)
             self._missing_bytes -= len(data)
             if self._missing_bytes <= 0:
-                self._complete(self._released())
+                self._complete(self._release())
         elif self._is_between_requests():
             self._complete(data)
         else:
@@ -79,7 +79,7 @@ class VerbsProtocol(HttpToolsProtocol):
         return is_answered and not self._in_message and not self.flow.write_paused
 
     def _complete(self, data: bytes) -> None:
-        """Answer the request in ``data``, or hold it until it is whole, or leave it to uvicorn."""
+        """Answer the request in ``data``, hold it until it is complete, or pass it to uvicorn."""
         head = _HEAD.match(data)
         if head is not None and (length := int(head[2])) <= self._front.limit_bytes:
             missing_bytes = head.end() + length - len(data)
@@ -95,22 +95,22 @@ class VerbsProtocol(HttpToolsProtocol):
         super().data_received(data)
 
     def _hold(self, data: bytes, missing_bytes: int) -> bool:
-        """Keep ``data`` until the rest has come; return False if it has to be read another way."""
+        """Hold ``data`` until the rest arrives; return False if uvicorn must read the request."""
         if self._front.holds is not None or len(data) + missing_bytes > _HELD_BYTES:
             return False
         self._front.holds, self._pieces, self._missing_bytes = self, [data], missing_bytes
         self._patience = self.loop.call_later(_PIECES_SECONDS, self._give_up)
         return True
 
-    def _released(self) -> bytes:
-        """Hold nothing any more; return what was held."""
+    def _release(self) -> bytes:
+        """Stop holding; return the held bytes."""
         if self._patience is not None:
             self._patience.cancel()
         data, self._pieces, self._front.holds = b"".join(self._pieces), [], None
         return data
 
     def _give_up(self) -> None:
-        super().data_received(self._released())
+        super().data_received(self._release())
 
     def on_message_begin(self) -> None:
         self._in_message = True
@@ -128,5 +128,5 @@ class VerbsProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._pieces:
-            self._released()
+            self._release()
         super().connection_lost(exc)

@@ -1,9 +1,9 @@
 """Verify that a pod is the member of a gang that it claims to be.
 
-A tenant can write anything into a pod, so its labels are only claims. They are checked against the
-plan that the operator wrote into the status of a TrainingJob or a PodGroup: replicas of a
-TrainingJob by owner, plan label, task, index and name; pods of other controllers by UID. Neither
-may ask for more than was planned. A pod that cannot be verified gets no node.
+A tenant can write anything into a pod, so its labels are only claims. This module checks them
+against the plan in the status of a TrainingJob or a PodGroup. It checks replicas of a TrainingJob
+by owner, plan label, task, index and name, and pods of other controllers by UID. No pod may request
+more than was planned. A pod that cannot be verified gets no node.
 """
 
 from dataclasses import dataclass
@@ -15,9 +15,9 @@ from bireme.kube import names, pods, wire
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.plans import Member, PlanFacts, PlannedGang
 
-# Replicas of a task come one after the other; of each task about 2 KiB are kept.
+# Replicas of a task come one after the other; each task takes about 2 KiB.
 _REMEMBERED_TASKS = 1024
-# Cache of _request: (group, task) to the parts of the spec it was read from, and the request.
+# Cache of _request by (group, task): the source parts of the spec, and the request.
 _requests: dict[tuple[Key, str], tuple[tuple[object, ...], Request]] = {}
 
 
@@ -59,7 +59,7 @@ class RefusalReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A verdict that the pod gets no node; ``may_heal`` if a newer cache could change it."""
+    """The verdict that the pod gets no node; ``may_heal`` if a newer cache could change it."""
 
     reason: RefusalReason
     detail: str
@@ -73,7 +73,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """A verified pod: the member of ``plan`` it is, and what it asks for."""
+    """A verified pod: its member of ``plan``, and its request."""
 
     group: Key
     plan: PlanFacts
@@ -82,20 +82,20 @@ class Membership:
 
 
 def group_of(pod: wire.V1Pod) -> Key | None:
-    """Return the PodGroup that the pod's label names, always in the pod's own namespace."""
+    """Return the PodGroup of the pod's label, always in the pod's own namespace."""
     name = (pod.metadata.labels or {}).get(names.POD_GROUP_LABEL)
     return (pod.metadata.namespace, name) if name else None
 
 
 def membership(pod: wire.V1Pod, state: ClusterState) -> Membership | Refusal:
-    """Return the planned member that ``pod`` is, or the refusal if it is none."""
+    """Return the planned member for ``pod``, or the refusal if there is none."""
     key = group_of(pod)
     if key is None:
         return Refusal(
             RefusalReason.NO_POD_GROUP,
             f"the pod has no label {names.POD_GROUP_LABEL}; add it, or use another scheduler",
         )
-    planned = state.planned(key)
+    planned = state.plan_of(key)
     if planned is None:
         if key in state.groups or names.JOB_LABEL in (pod.metadata.labels or {}):
             detail = f"gang {key[1]} is not planned yet"
@@ -111,12 +111,12 @@ def membership(pod: wire.V1Pod, state: ClusterState) -> Membership | Refusal:
 
 
 def _request(group: Key, task: str, spec: wire.V1PodSpec) -> Request:
-    """Return what the pod asks for; cached, because replicas of one task are alike."""
+    """Return the request of the pod; cached, because replicas of one task are equal."""
     parts = (spec.containers, spec.init_containers, spec.overhead, spec.resources)
-    known = _requests.get((group, task))
-    if known is not None and known[0] == parts:
-        return known[1]
-    # Cleared as a whole: it fills again with what is asked about now.
+    cached = _requests.get((group, task))
+    if cached is not None and cached[0] == parts:
+        return cached[1]
+    # Clear it as a whole: it refills with the current tasks.
     if len(_requests) >= _REMEMBERED_TASKS:
         _requests.clear()
     request = pods.request_of_spec(spec)
@@ -131,26 +131,25 @@ def _own_member(pod: wire.V1Pod, planned: PlannedGang, job: str) -> Member | Ref
         return Refusal(
             RefusalReason.FOREIGN_POD,
             f"the pod is not owned by TrainingJob {job}",
-            may_heal=True,  # the job may be a new one of the same name, its plan not yet seen
+            may_heal=True,  # a new job of the same name may exist, with a plan not yet seen
         )
     labels = pod.metadata.labels or {}
-    carried = labels.get(names.PLAN_LABEL, "")
-    if carried != plan.label:
+    pod_label = labels.get(names.PLAN_LABEL, "")
+    if pod_label != plan.label:
         return Refusal(
             RefusalReason.STALE_PLAN,
-            f"the pod was made from plan {carried or '(none)'}, the gang has plan {plan.label}",
-            may_heal=_is_newer(carried, plan),
+            f"the pod was made from plan {pod_label or '(none)'}, the gang has plan {plan.label}",
+            may_heal=_is_newer(pod_label, plan),
         )
     task, index = labels.get(names.TASK_LABEL, ""), labels.get(names.INDEX_LABEL, "")
-    # int() would take signs, underscores and digits of other scripts, too, and is slow on long
-    # texts.
+    # int() also accepts signs, underscores and digits of other scripts, and is slow on long texts.
     number = int(index) if index.isascii() and index.isdigit() and len(index) < 10 else -1
     node = plan.node_by_index.get((task, number))
     if node is None:
         detail = f"plan {plan.label} has no replica {index or '(none)'} of task {task or '(none)'}"
         return Refusal(RefusalReason.NOT_IN_PLAN, detail, may_heal=True)
     name = names.pod_name(job, task, number)
-    if pod.metadata.name != name:  # else two pods could take one place
+    if pod.metadata.name != name:  # otherwise two pods could take one place
         detail = (
             f"replica {index} of task {task} is pod {name}, not {pod.metadata.name or '(none)'}"
         )
@@ -168,7 +167,7 @@ def _foreign_member(pod: wire.V1Pod, plan: PlanFacts) -> Member | Refusal:
 
 
 def _is_newer(label: str, plan: PlanFacts) -> bool:
-    """Return whether ``label`` names a later plan, which the watch has yet to deliver."""
+    """Return whether ``label`` names a later plan that the watch has not delivered yet."""
     epoch, _, attempt = label.partition(".")
     if not (label.isascii() and epoch.isdigit() and attempt.isdigit() and len(label) < 40):
         return False
@@ -176,7 +175,7 @@ def _is_newer(label: str, plan: PlanFacts) -> bool:
 
 
 def _excess(request: Request, plan: PlanFacts, member: Member) -> Refusal | None:
-    """Return a refusal if the pod asks for more of anything than was planned for its place."""
+    """Return a refusal if the pod requests more of some resource than was planned."""
     planned = dict(plan.requests.get(member.task, ()))
     for name, amount in request:
         if amount > planned.get(name, 0):

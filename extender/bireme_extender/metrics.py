@@ -1,4 +1,4 @@
-"""Prometheus metrics of the extender. Tenants can choose no label, so the series stay few."""
+"""Prometheus metrics of the extender. Tenants cannot choose labels, so there are few series."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -14,7 +14,7 @@ _SECONDS = (0.0001, 0.0003, 0.001, 0.003, 0.005, 0.01, 0.03, 0.1, 0.3, 1.0)
 
 
 class Metrics:
-    """The extender's metrics in a registry of their own."""
+    """The extender's metrics in a separate registry."""
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
@@ -50,15 +50,15 @@ class Metrics:
     def show_cache(
         self, ages: Callable[[], dict[str, float]], troubles: Callable[[], Sequence[str]]
     ) -> None:
-        """Serve the seconds since each watch was last heard, and whether nothing is in trouble."""
+        """Serve the age of each watch, and whether the cache is ready."""
         self.registry.register(_CacheAges(ages))
         ready = Gauge("bireme_extender_ready", "1 while it answers calls", registry=self.registry)
         ready.set_function(lambda: float(not troubles()))
 
     def count(self, verb: str, outcome: str) -> None:
-        """Count a call of ``verb`` that ended in ``outcome``; both come from short fixed lists."""
+        """Count a call of ``verb`` with ``outcome``; both come from short fixed lists."""
         counter = self._outcomes.get((verb, outcome))
-        if counter is None:  # to find a child by its labels costs more than the rest of a call
+        if counter is None:  # cached: the lookup by labels costs more than the rest of a call
             counter = self._outcomes[verb, outcome] = self._requests.labels(verb, outcome)
         counter.inc()
 

@@ -2,8 +2,8 @@
 
 The Go types carry no JSON tags, so keys are PascalCase. Four properties of the protocol shape this
 module: a list may be null; a scheduler without ``nodeCacheCapable`` sends whole nodes instead of
-names; a reply may name only nodes that were asked about; a score must be a JSON integer, because
-``7.0`` makes the scheduler drop the whole reply silently.
+names; a reply may name only nodes of the request; a score must be a JSON integer, because ``7.0``
+makes the scheduler drop the whole reply silently.
 """
 
 from typing import Final
@@ -15,8 +15,8 @@ from bireme.kube import wire
 # Raised by decode.
 MALFORMED: Final = wire.UNDECODABLE
 
-# Up to this many nodes each get the reason of a refusal; of more, only the first does. A node that
-# the reply leaves out is unresolvable all the same, and long texts slow the scheduler down.
+# Up to this number of nodes, each gets the reason of a refusal; otherwise only the first does. A
+# node outside of the reply is unresolvable too, and long texts slow the scheduler down.
 REASONED_NODES: Final = 16
 
 
@@ -53,18 +53,18 @@ class ExtenderArgs(msgspec.Struct, rename="pascal"):
 
     @property
     def has_only_nodes(self) -> bool:
-        """True if whole nodes came instead of names: the scheduler would ignore names."""
+        """True if whole nodes were sent instead of names: the scheduler would ignore names."""
         return self.nodes is not None and not self.has_names
 
     def asks_about(self, node: str) -> bool:
         """Return whether ``node`` is among the names; node names need no escaping in JSON."""
         if self.has_names:
             return _encode(node) in bytes(self.node_names)
-        return node in self.asked
+        return node in self.candidates
 
     @property
-    def asked(self) -> list[str]:
-        """The names asked about, possibly with duplicates; of both lists, ``NodeNames`` counts.
+    def candidates(self) -> list[str]:
+        """The names of the candidate nodes, possibly with duplicates; ``NodeNames`` comes first.
 
         Raises:
             one of MALFORMED: the names are no list of texts.
@@ -86,7 +86,7 @@ def decode(body: bytes | memoryview) -> ExtenderArgs:
     """Return the request in ``body``.
 
     Raises:
-        one of MALFORMED: it is no JSON, or a field has a type that no request has.
+        one of MALFORMED: it is no JSON, or a field has the wrong type.
     """
     return _decoder.decode(body)
 
@@ -101,12 +101,12 @@ def encode_passed(names: bytes) -> bytes:
     return _REPLY % (names, b"{}")
 
 
-def encode_refusal(asked: list[str], reason: str) -> bytes:
+def encode_refusal(candidates: list[str], reason: str) -> bytes:
     """Encode a filter reply that passes no node.
 
     The nodes are "unresolvable": evicting pods would not help, so the scheduler must not try.
     """
-    with_reason = asked if len(asked) <= REASONED_NODES else asked[:1]
+    with_reason = candidates if len(candidates) <= REASONED_NODES else candidates[:1]
     return _REPLY % (b"[]", _encode(dict.fromkeys(with_reason, reason)))
 
 

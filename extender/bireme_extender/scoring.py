@@ -1,10 +1,10 @@
-"""Score mode: which nodes a verified pod may use, and how good they are, in whole points.
+"""Score mode: the feasible nodes of a verified pod, and their scores in whole points.
 
-Two steps answer a pod. First the hard rules, the same as the operator's: constraints, readiness,
-and free capacity beside everything that is bound or planned for other gangs. The pod's own gang
-reserves nothing here, because in score mode its planned nodes are only a first proposal. Then the
-scorer ranks the feasible nodes: the network of the Active SchedulingPolicy's placer if that is a
-learned one, else the default rule, which also answers when the network fails.
+The first step applies the operator's hard rules: constraints, readiness, and the capacity that is
+free of bound pods and of plans of other gangs. The pod's own gang reserves nothing here, because in
+score mode its planned nodes are only a first proposal. The second step ranks the feasible nodes.
+The scorer is the network of the Active SchedulingPolicy's placer if that is a learned one, else the
+default rule. The default rule also answers when the network fails.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,12 +31,12 @@ from bireme_extender.protocol import ExtenderArgs
 # The top of the protocol's range; the scheduler multiplies scores but does not check them.
 HIGHEST_SCORE = 10
 
-# Only this many of the best nodes get a score; a node left out of a reply simply gets none.
+# Number of best nodes that get a score; nodes outside of the reply get none.
 SCORED_NODES = 16
 
-# Kinds of replicas (request and constraints) that a gang's free capacity is kept for.
+# Cached kinds of replicas (request and constraints) of a gang.
 _KEPT_KINDS = 16
-# Lists of names: what filter was asked and what it answered, for two pods.
+# Cached lists of names: the candidates and the answer of filter, for two pods.
 _KEPT_LISTS = 4
 _NO_ROWS: IntArray = np.zeros(0, dtype=np.int64)
 
@@ -46,41 +46,40 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NamedNodes:
-    """Nodes by name, each once, with their rows in the node table; -1 for one that is not in it."""
+    """Distinct nodes by name, with their rows in the node table; -1 for unknown nodes."""
 
     names: list[str]
     rows: IntArray
 
     @classmethod
-    def of(cls, asked: Sequence[str], row: Mapping[str, int]) -> "NamedNodes":
-        names = list(dict.fromkeys(asked))
+    def of(cls, candidates: Sequence[str], row: Mapping[str, int]) -> "NamedNodes":
+        names = list(dict.fromkeys(candidates))
         rows = np.fromiter(map(row.get, names, repeat(-1)), np.int64, len(names))
         return cls(names, rows)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FeasibleNodes:
-    """The nodes one pod may use: ``takes`` by row, and the question to score them, without rows."""
+    """The feasible nodes of one pod: ``takes`` by row, and the scorer's question without rows."""
 
     takes: BoolArray
     question: ScoreQuestion
 
-    def among(self, asked: NamedNodes) -> NamedNodes:
-        """Return those of ``asked`` that are feasible, in that order."""
-        is_feasible = (asked.rows >= 0) & self.takes[asked.rows]
+    def among(self, nodes: NamedNodes) -> NamedNodes:
+        """Return the feasible nodes among ``nodes``, in that order."""
+        is_feasible = (nodes.rows >= 0) & self.takes[nodes.rows]
         if is_feasible.all():
-            return asked
-        names = list(compress(asked.names, is_feasible.tolist()))
-        return NamedNodes(names, asked.rows[is_feasible])
+            return nodes
+        names = list(compress(nodes.names, is_feasible.tolist()))
+        return NamedNodes(names, nodes.rows[is_feasible])
 
 
 class NodeChoice:
-    """Where pods may go now, made anew only where the cluster has changed.
+    """Feasible nodes of pods; only changed nodes are computed again.
 
-    The scheduler asks twice about each pod of a gang, and between two pods little changes: the free
-    capacity beside one gang's plan is kept, and corrected on the nodes whose usage changed. Also
-    kept are the rows of the last lists of names: what filter passes is what prioritize is asked
-    about.
+    The scheduler calls twice for each pod of a gang, and little changes between two pods. So the
+    free capacity for one gang is cached, and corrected on the nodes whose usage changed. The rows
+    of the last lists of names are cached too: prioritize gets the nodes that filter passed.
     """
 
     def __init__(self, state: ClusterState) -> None:
@@ -95,35 +94,35 @@ class NodeChoice:
         self._named: list[tuple[msgspec.Raw, NamedNodes]] = []
         self._named_in = self._capacity.nodes
 
-    def feasible(self, pod: wire.V1Pod, found: Membership) -> FeasibleNodes | Refusal:
-        """Return where ``pod`` may go now, or a refusal if its constraints cannot be read."""
+    def feasible(self, pod: wire.V1Pod, membership: Membership) -> FeasibleNodes | Refusal:
+        """Return the feasible nodes of ``pod``, or a refusal if its constraints cannot be read."""
         try:
             constraints = pods.constraints_of_spec(pod.spec)
         except ValueError as error:
             return Refusal(RefusalReason.CONSTRAINTS_UNREADABLE, f"node affinity: {error}")
-        self._refresh(found)
-        name = found.member.task
-        asked = name, found.request, constraints
-        known = self._answers.get(asked)
-        if known is None:
-            # A resource that no node offers is one of devices, which kube-scheduler counts.
+        self._refresh(membership)
+        name = membership.member.task
+        kind = name, membership.request, constraints
+        cached = self._answers.get(kind)
+        if cached is None:
+            # A resource that no node offers is a device class: kube-scheduler counts it.
             axis = self._capacity.nodes.axis
-            request = tuple(pair for pair in found.request if axis.column(pair[0]) is not None)
-            task = Task(name, 1, request, _role(found, name), constraints=constraints)
+            request = tuple(pair for pair in membership.request if axis.column(pair[0]) is not None)
+            task = Task(name, 1, request, _role(membership, name), constraints=constraints)
             question = ScoreQuestion(task, self._capacity, _NO_ROWS, self._bound)
-            known = FeasibleNodes(self._capacity.replicas(task) > 0, question)
-            self._answers[asked] = known
-            self._kinds.add(asked)
-        return known
+            cached = FeasibleNodes(self._capacity.replicas(task) > 0, question)
+            self._answers[kind] = cached
+            self._kinds.add(kind)
+        return cached
 
-    def _refresh(self, found: Membership) -> None:
-        state, group, table = self._state, found.group, self._state.node_table
+    def _refresh(self, membership: Membership) -> None:
+        state, group, table = self._state, membership.group, self._state.node_table
         is_kept = group == self._group and table is self._capacity.nodes
-        # Tenants choose how many kinds of pods a gang has, and each takes some memory.
+        # Tenants choose the number of kinds of pods in a gang, and each takes some memory.
         is_kept = is_kept and len(self._kinds) < _KEPT_KINDS
         if is_kept and self._revision == state.revision:
             return
-        used = state.used(group)
+        used = state.usage_without(group)
         if is_kept:
             rows = np.flatnonzero((used != self._used).any(axis=1))
             if len(rows):
@@ -133,28 +132,28 @@ class NodeChoice:
             self._kinds.clear()
         self._answers.clear()
         self._group, self._revision, self._used = group, state.revision, used
-        self._bound = _bound_members(found, state)
+        self._bound = _member_rows(membership, state)
 
-    def named(self, args: ExtenderArgs) -> NamedNodes:
-        """Return the nodes that are asked about.
+    def nodes_of(self, args: ExtenderArgs) -> NamedNodes:
+        """Return the candidate nodes of a request.
 
         Raises:
             one of protocol.MALFORMED: the names are no list of texts.
         """
         table = self._state.node_table
         if not args.has_names:
-            return NamedNodes.of(args.asked, table.row)
+            return NamedNodes.of(args.candidates, table.row)
         if table is not self._named_in:
             self._named, self._named_in = [], table
-        for known, nodes in self._named:
-            if known == args.node_names:
+        for cached, nodes in self._named:
+            if cached == args.node_names:
                 return nodes
         # A copy: the names are a part of the whole body.
-        return self.remember(args.node_names.copy(), NamedNodes.of(args.asked, table.row))
+        return self.remember(args.node_names.copy(), NamedNodes.of(args.candidates, table.row))
 
     def remember(self, text: msgspec.Raw, nodes: NamedNodes) -> NamedNodes:
         """Keep the nodes of a list of names, and return them."""
-        if all(known != text for known, _ in self._named):
+        if all(cached != text for cached, _ in self._named):
             self._named = [(text, nodes), *self._named[: _KEPT_LISTS - 1]]
         return nodes
 
@@ -162,7 +161,7 @@ class NodeChoice:
 def scores_for(
     feasible: FeasibleNodes, nodes: NamedNodes, scorer: Scorer
 ) -> tuple[FloatArray, str]:
-    """Return a score from 0 to 1 per node, and why the default rule had to answer, if it had to.
+    """Return a score from 0 to 1 per node, and the error of the scorer if the default rule answers.
 
     ``nodes`` come from :meth:`FeasibleNodes.among`.
     """
@@ -180,25 +179,25 @@ def scores_for(
 def points(names: Sequence[str], scores: FloatArray) -> list[tuple[str, int]]:
     """Return the best ``SCORED_NODES`` of ``names``, best first, with whole points from 0 to 10."""
     best = np.arange(len(scores))
-    if len(scores) > SCORED_NODES:  # to sort thousands takes longer than to score them
+    if len(scores) > SCORED_NODES:  # sorting thousands takes longer than scoring them
         best = np.flatnonzero(scores >= np.partition(scores, -SCORED_NODES)[-SCORED_NODES])
-    # Stable: of equal nodes those count that the scheduler named first.
+    # A stable sort: among equal nodes the scheduler's order decides.
     ranked = best[np.argsort(-scores[best], kind="stable")[:SCORED_NODES]].tolist()
-    return [(names[at], round(float(scores[at]) * HIGHEST_SCORE)) for at in ranked]
+    return [(names[index], round(float(scores[index]) * HIGHEST_SCORE)) for index in ranked]
 
 
-def _bound_members(found: Membership, state: ClusterState) -> dict[Role, IntArray]:
-    """Rows of the nodes that hold members of the pod's gang, by role."""
-    view, row = state.view(found.group), state.node_table.row
+def _member_rows(membership: Membership, state: ClusterState) -> dict[Role, IntArray]:
+    """Return the rows of the nodes with members of the pod's gang, by role."""
+    view, row = state.view(membership.group), state.node_table.row
     rows: dict[Role, list[int]] = {}
     for member, pod in view.members if view is not None else ():
         if pod is not None and pod.node in row and not pod.is_terminal:
-            rows.setdefault(_role(found, member.task), []).append(row[pod.node])
-    return {role: np.array(taken, dtype=np.int64) for role, taken in rows.items()}
+            rows.setdefault(_role(membership, member.task), []).append(row[pod.node])
+    return {role: np.array(node_rows, dtype=np.int64) for role, node_rows in rows.items()}
 
 
-def _role(found: Membership, task: str) -> Role:
-    text = found.plan.roles.get(task, "")
+def _role(membership: Membership, task: str) -> Role:
+    text = membership.plan.roles.get(task, "")
     return Role(text) if text in set(Role) else Role.WORKER
 
 
@@ -206,24 +205,24 @@ def scorer_of(facts: PolicyFacts, directory: str) -> Scorer:
     """Return the scorer of a SchedulingPolicy: its learned placer's, else the default rule.
 
     Raises:
-        SettingError: the policy names what does not exist.
+        SettingError: the policy names an unknown placer or parameter.
         CheckpointError: its checkpoint, from ``directory`` or shipped, cannot be used.
     """
-    named = facts.names
+    names = facts.names
     learned = registry.learned_scorer(
-        named["placer"],
-        named["checkpoint"],
+        names["placer"],
+        names["checkpoint"],
         directory,
-        named["sha256"] or None,
-        named["placer_parameters"],
+        names["sha256"] or None,
+        names["placer_parameters"],
     )
     return learned or _DEFAULT_SCORER
 
 
 class ScorerLoader:
-    """Scorer of the Active SchedulingPolicy, loaded beside the event loop.
+    """Scorer of the Active SchedulingPolicy, loaded outside the event loop.
 
-    A policy that cannot be loaded takes over nothing: the scorer before it stays.
+    If a policy cannot be loaded, the previous scorer stays.
 
     Attributes:
         known: The SchedulingPolicies, to be fed by a watch.
@@ -234,7 +233,7 @@ class ScorerLoader:
         self.known = SchedulingPolicies(self._reload)
         self.scorer: Scorer = _DEFAULT_SCORER
         self._metrics = metrics
-        self._loads = PolicyLoads(lambda facts: scorer_of(facts, directory), self._loaded)
+        self._loads = PolicyLoads(lambda facts: scorer_of(facts, directory), self._on_load)
 
     async def close(self) -> None:
         await self._loads.close()
@@ -245,12 +244,12 @@ class ScorerLoader:
         if active is None:
             self._switch(_DEFAULT_SCORER)
 
-    def _loaded(self, policy: PolicyFacts, outcome: LoadOutcome[Scorer]) -> None:
+    def _on_load(self, policy: PolicyFacts, outcome: LoadOutcome[Scorer]) -> None:
         self._metrics.policy_loads.labels("failed" if outcome.fault else "loaded").inc()
         active = self.known.active
         if outcome.value is None:
             _log.warning("policy not loaded", policy=policy.name, why=outcome.fault)
-        # Another policy may have become active while this one was loaded.
+        # Another policy may have become active during the load.
         elif active is not None and active.demand == policy.demand:
             _log.info("another policy scores", policy=policy.name)
             self._switch(outcome.value)

@@ -1,9 +1,9 @@
 """The extender as a running process: one event loop, one HTTP server, its watches.
 
-It serves from its first second, whether or not the API server answers: a filter call that cannot
-be decided yet is refused, and ``/readyz`` says why. API errors never end a watch; a bug does, and
-then the process ends too, because an extender that misses events must not go on. SIGTERM lets
-requests in progress finish.
+It serves from its first second, even if the API server does not answer: it refuses filter calls
+that it cannot decide yet, and ``/readyz`` reports the reason. API errors never end a watch. A bug
+ends the watch and the process, because an extender that misses events must not continue. After
+SIGTERM requests in progress finish.
 """
 
 import asyncio
@@ -34,8 +34,8 @@ from bireme_extender.scoring import ScorerLoader
 from bireme_extender.settings import ExtenderSettings
 from bireme_extender.verbs import Verbs
 
-# Longer than kube-scheduler keeps idle connections (90 s). With a shorter time a call could meet
-# the closing of its connection, and the scheduler does not try again.
+# Longer than kube-scheduler keeps idle connections (90 s). Otherwise a call could hit a connection
+# that is being closed, and the scheduler does not try again.
 KEEP_ALIVE_SECONDS: Final = 180
 
 _SHUTDOWN_SECONDS: Final = 5
@@ -44,14 +44,14 @@ _log = structlog.get_logger(__name__)
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server, with a second port on which the number of open connections is bounded."""
+    """uvicorn's server, with a second port that bounds the number of open connections."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.door = ConnectionLimiter(self._connection)
 
     def _connection(self) -> asyncio.Protocol:
-        """Make the protocol of one connection, as uvicorn does for its own port."""
+        """Create the protocol of one connection, as uvicorn does for its own port."""
         return HttpToolsProtocol(self.config, self.server_state, {})
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -108,7 +108,7 @@ class Program:
         """Serve until :meth:`stop`.
 
         Raises:
-            SettingError: nothing can listen on the address and port that were asked for.
+            SettingError: the configured address and port cannot be used.
             ExceptionGroup: a watch ended by itself.
         """
         with self._verbs_socket() as verbs:
@@ -141,8 +141,8 @@ class Program:
         self._server.should_exit = True
 
     async def _freeze_when_synced(self) -> None:
-        """Once the cache is complete, exempt it from garbage collection: it would cost pauses."""
-        await self.cache.synced()
+        """Exempt the complete cache from garbage collection, which would cause pauses."""
+        await self.cache.wait_synced()
         # A full collection walks the whole cache while the scheduler waits.
         gc.collect()
         gc.freeze()

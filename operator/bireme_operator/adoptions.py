@@ -11,7 +11,7 @@ from typing import Any
 
 from bireme.core.reasons import Reason
 from bireme.kube import plans
-from bireme.kube.adoptions import adopted_plan, released_pods
+from bireme.kube.adoptions import adoption_plan, list_released_pods
 from bireme.kube.allocations import AssumedPlan, GangView, view_of
 from bireme.kube.client import ApiError
 from bireme.kube.cluster_state import ClusterState
@@ -48,7 +48,7 @@ class Adoptions:
             return False
         pods = self.state.members_of(group.key)
         is_lent = self.state.is_lent
-        plan = adopted_plan(group, pods, epoch=self.epoch, now=context.now, is_lent=is_lent)
+        plan = adoption_plan(group, pods, epoch=self.epoch, now=context.now, is_lent=is_lent)
         if plan is not None:
             work = self._adopt(group, view_of(group.key, "", plan, pods), context.now)
             self.work.start(group.key, work, AssumedPlan("", plan))
@@ -79,7 +79,7 @@ class Adoptions:
         # This includes pods of another queue, which no group adopts either.
         stranded = [
             pod
-            for pod in released_pods(None, self.state.members_of(group.key))
+            for pod in list_released_pods(None, self.state.members_of(group.key))
             if not pod.node and pod.uid not in planned
         ]
         if not stranded or group.is_leaving:

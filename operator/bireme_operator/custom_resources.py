@@ -23,7 +23,7 @@ import structlog
 
 from bireme.core.gangs import Key
 from bireme.kube import names, pages, wire
-from bireme.kube.client import METADATA, ApiClient, ApiError, jittered_pause
+from bireme.kube.client import METADATA, ApiClient, ApiError, pause_with_jitter
 from bireme.kube.pages import PageSize
 from bireme_operator import kopf_watch
 from bireme_operator.kopf_watch import KopfWatch, Notice
@@ -134,7 +134,7 @@ class Mirror:
         if stub is None or stub.version <= self.newest(stub.key):
             return
         key = stub.key
-        obj = self._reader.decoded(key, raw)
+        obj = self._reader.decode(key, raw)
         last = self.objects.get(key)
         if last is not None and (obj is None or last.uid != stub.uid):
             self._drop(key)
@@ -295,7 +295,9 @@ class CustomResources:
     def _back_off(self, failures: int) -> float:
         """Return the seconds to wait after ``failures`` earlier failures."""
         timing = self.timing
-        return jittered_pause(failures, timing.backoff_first_seconds, timing.backoff_limit_seconds)
+        return pause_with_jitter(
+            failures, timing.backoff_first_seconds, timing.backoff_limit_seconds
+        )
 
     async def _supervise_kopf(self) -> None:
         """End a run of kopf that misses a kind, and the term if a kind stays unwatched."""
@@ -454,7 +456,7 @@ class CustomResources:
         path = names.path(mirror.plural, key[0] or None)
         params = {"fieldSelector": f"metadata.name={key[1]}"}
         for raw in wire.page(await self.client.get(path, params=params)).items or ():
-            mirror.put(msgspec.Raw(wire.trimmed(raw)))
+            mirror.put(msgspec.Raw(wire.trim(raw)))
 
     async def _metadata(self, kind: _Kind) -> tuple[dict[Key, int], int]:
         """Return the version of every object, and the version of the list."""

@@ -159,7 +159,7 @@ class DryRuns:
         """Start a dry run of a waiting job's pods if their changes are unknown or outdated."""
         is_due = self.work.rejections.is_due(job.uid)
         # Only a dry run shows that admission no longer changes or refuses the pods.
-        is_known_fault = hold.gang.fault is not None and job.altered is None and not is_due
+        is_known_fault = hold.gang.fault is not None and job.admission_fault is None and not is_due
         if is_known_fault or job.uid in self._checked:
             return
         in_namespace = self._checked_in[job.key[0]]

@@ -13,7 +13,7 @@ from bireme.core.gangs import Key
 from bireme.core.reasons import Reason
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube.cluster_state import ClusterState
-from bireme.kube.pod_groups import GroupFacts, asked_by
+from bireme.kube.pod_groups import GroupFacts, total_request
 from bireme.kube.training_jobs import JobFacts
 from bireme_operator import pod_groups, status
 from bireme_operator.admission import JobAdmission, is_same_demand
@@ -162,8 +162,8 @@ class DecisionExecutor:
                 and group is basis.groups.get(key)
                 and self._is_news(group, hold, may_refresh)
             ):
-                total_request = asked_by(self.state.newcomers(group))
-                new_status = pod_groups.waiting_status(group, hold, now, total_request)
+                waiting_request = total_request(self.state.newcomers(group))
+                new_status = pod_groups.waiting_status(group, hold, now, waiting_request)
                 self._note(group, hold, self.reports.submit_group(group, new_status))
             return
         job = self.state.jobs.get(key)

@@ -24,7 +24,7 @@ from bireme.core.errors import SettingError
 from bireme.kube import names
 from bireme.kube.api.queues import QueueSpec
 from bireme.kube.api.scheduling_policy import CheckpointReference
-from bireme.kube.client import ApiError, NotLeader, jittered_pause
+from bireme.kube.client import ApiError, NotLeader, pause_with_jitter
 from bireme.kube.tenancy import Tenancy
 from bireme_operator.writes import Writes
 
@@ -122,5 +122,5 @@ async def _create(
         else:
             _log.info("made", kind=kind, name=name)
             return True
-        await asyncio.sleep(jittered_pause(failures, *_PAUSES_SECONDS))
+        await asyncio.sleep(pause_with_jitter(failures, *_PAUSES_SECONDS))
         failures += 1

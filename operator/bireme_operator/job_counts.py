@@ -69,7 +69,7 @@ class JobCounts:
         newcomers = self.state.newcomers(group)
         if group.is_leaving or group.spec is None or not newcomers:
             return {}
-        places, needed = self.state.placed(group, newcomers), group.spec.min_member
+        places, needed = self.state.placement_of(group, newcomers), group.spec.min_member
         is_whole = not places.lost and places.count + len(newcomers) >= needed
         if places.count >= needed or is_whole:
             return {}

@@ -69,7 +69,7 @@ class JobReconciler:
         surviving = None if view is None else lifecycle.surviving_view(job, view, context)
         move = lifecycle.transition(job, surviving, context)
         if move is not None and move.reason in _TELLING and view is not None:
-            labels = self.state.unplanned_labels(job, view)
+            labels = self.state.label_drift(job, view)
             requests = lifecycle.excess_requests(view)
             self.admission.dry_runs.learn_from_pods(job, requests, labels)
         elif move is not None and move.start_failures:

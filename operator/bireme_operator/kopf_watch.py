@@ -34,7 +34,7 @@ import uvloop
 from yarl import URL
 
 from bireme.kube import client, names, pages, wire
-from bireme.kube.client import JSON, ApiError, jittered_pause, whole_lines
+from bireme.kube.client import JSON, ApiError, pause_with_jitter, whole_lines
 from bireme.kube.credentials import Credentials, CredentialsError, CredentialSource
 from bireme.kube.pages import PageSize
 
@@ -255,7 +255,7 @@ class _Backoffs:
 
     # Endless: otherwise a forbidden kind would end kopf, and with it the watches of all others.
     def __iter__(self) -> Iterator[float]:
-        return (jittered_pause(failures, *_BACKOFF_SECONDS) for failures in itertools.count())
+        return (pause_with_jitter(failures, *_BACKOFF_SECONDS) for failures in itertools.count())
 
 
 class _NothingCompared(kopf.MultiDiffBaseStorage):
@@ -366,7 +366,7 @@ class _Session:
                 return response
             body = await client.body_within(response, max_bytes)
             if body is not None:
-                size.took(len(body))
+                size.record(len(body))
                 response._body = body  # like its read(), which has no limit
                 return response
             if not size.shrink():
@@ -396,7 +396,7 @@ def _response_type(notify: Notify, backlog: _Backlog) -> type[aiohttp.ClientResp
             items = [_metadata_of(raw) for raw in page.items or ()]
             for item, raw in zip(items, page.items or (), strict=True):
                 # kopf takes the items one by one later; a newer event may replace these bytes.
-                backlog.offer(item["metadata"].get("uid", ""), None, wire.trimmed(raw))
+                backlog.offer(item["metadata"].get("uid", ""), None, wire.trim(raw))
             if not page.metadata.next:
                 notify(Listed(plural))
             version = str(page.metadata.resource_version)
@@ -447,7 +447,7 @@ class _Lines:
             return line
         metadata = _metadata_of(event.object)
         uid = metadata["metadata"].get("uid", "")
-        if not self.backlog.offer(uid, event.type, wire.trimmed(event.object)):
+        if not self.backlog.offer(uid, event.type, wire.trim(event.object)):
             return b""
         return msgspec.json.encode({"type": event.type, "object": metadata})
 

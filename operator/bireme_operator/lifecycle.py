@@ -60,7 +60,7 @@ class Situation:
     """Returns a message if other pods took the room planned on a node; empty otherwise."""
     is_emptying: Callable[[str], bool]
     """Returns whether pods of gangs are still leaving a node."""
-    unplanned_labels: Callable[[JobFacts, GangView], Mapping[str, Mapping[str, str]]]
+    label_drift: Callable[[JobFacts, GangView], Mapping[str, Mapping[str, str]]]
     """Returns by task the pod labels that change how pod rules match, compared with the plan."""
     serves_others: Callable[[JobFacts | GroupFacts, PlanFacts], bool]
     """Returns whether kube-scheduler bound or judged a pod of another gang planned since.
@@ -132,7 +132,7 @@ def _override_budgets(
     if view is None or job.status.get("reason") not in _EVICTING:
         return None
     remaining = [pod for pod in existing_pods(view) if not (pod.is_leaving or pod.is_terminal)]
-    if not remaining or context.seconds_since(job.key, job.queued) < EVICTING_SECONDS:
+    if not remaining or context.seconds_since(job.key, job.queue_time) < EVICTING_SECONDS:
         return None
     prefix = (
         f"{job.status.get('message', '')[:800]}; {len(remaining)} of its pods were kept by a budget"
@@ -193,7 +193,11 @@ def _leader(job: JobFacts, view: GangView) -> tuple[Member, PodFacts | None] | N
 def _deadline(job: JobFacts, context: Situation) -> Transition | None:
     limit = job.spec.run_policy.active_deadline_seconds if job.spec else None
     admitted = quantities.parse_timestamp(job.status.get("admittedTime"))
-    if limit is None or admitted is None or job.attained + context.now - admitted < limit:
+    if (
+        limit is None
+        or admitted is None
+        or job.earlier_run_seconds + context.now - admitted < limit
+    ):
         return None
     message = f"held its places for more than activeDeadlineSeconds {limit}"
     return Transition("Failed", Reason.DEADLINE_EXCEEDED, message)
@@ -229,7 +233,7 @@ def _failure(job: JobFacts, view: GangView, context: Situation) -> Transition | 
 
 def _rejection(job: JobFacts, member: Member, pod: PodFacts, context: Situation) -> Transition:
     """Start again elsewhere; pause if the same node or too many nodes have refused the job."""
-    reason, nodes = Reason.POD_REJECTED, job.rejected_by
+    reason, nodes = Reason.POD_REJECTED, job.rejecting_nodes
     replica = f"replica {member.index} of {member.task}"
     message = f"node {pod.node} refused {replica}: {pod.failure}"[:700]
     earlier_nodes = len({*nodes} - {pod.node})
@@ -259,7 +263,7 @@ def _pod_change(job: JobFacts, view: GangView, context: Situation) -> Transition
     # Only once: labels may differ from pod to pod, and kube-scheduler enforces most rules itself.
     if not view.unbound or job.last_stop == Reason.PODS_CHANGED:
         return None
-    for task, labels in context.unplanned_labels(job, view).items():
+    for task, labels in context.label_drift(job, view).items():
         pairs = ", ".join(f"{key}={value}" for key, value in sorted(labels.items()))
         message = (
             f"the API server admitted replicas of {task} with labels {pairs[:600]}, which rules "

@@ -6,7 +6,7 @@ from typing import Any
 from bireme.core.nodes import NodeTable
 from bireme.core.usage import Holder, Use
 from bireme.kube.allocations import GangView
-from bireme.kube.training_jobs import JobFacts, reported_progress
+from bireme.kube.training_jobs import JobFacts, progress_of
 
 
 def lost_device_seconds(
@@ -43,5 +43,5 @@ def lost_device_seconds(
 
 def _safe_until(job: JobFacts, status: Mapping[str, Any], view: GangView) -> float:
     began = view.plan.planned if job.running_since is None else job.running_since
-    reported = reported_progress(status)
+    reported = progress_of(status)
     return began if reported is None else max(began, reported.progress.reported)

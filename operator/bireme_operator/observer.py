@@ -115,7 +115,7 @@ class Observation:
 
     def _compare(self) -> None:
         """Count newly bound pods by whether their nodes match the decisions."""
-        for key, gang in self.pods.take_left().items():
+        for key, gang in self.pods.take_removed().items():
             self._departures[key] = gang, self._verdicts.get(gang, Verdict("")), 0
         gangs, partial = self.pods.gang_uids(self.state.node_of_other)
         for key, (gang, verdict, looks) in list(self._departures.items()):

@@ -131,7 +131,7 @@ class PodGroups:
         """Write the plan, merged with that of the placed pods, and release the gang."""
         if group.plan is not None:
             alive = {p.uid for p in self.state.members_of(group.key) if not p.is_terminal}
-            plan = plans.merged(group.plan, plan, alive)
+            plan = plans.merge(group.plan, plan, alive)
         new_status = admission_status(group, admit, plan, now)
         self._record_ends(group, new_status)
         assumed = AssumedPlan("", plan)
@@ -254,7 +254,7 @@ class PodGroups:
             new_status.pop("endedPods", None)
             return
         limit = group.spec.min_member if group.spec is not None else 1
-        if record := pod_groups.ended_manifest(ended_members, limit):
+        if record := pod_groups.manifest_of_ends(ended_members, limit):
             new_status["endedPods"] = record
 
     def _report_failures(self, group: GroupFacts, view: GangView) -> bool:
@@ -294,7 +294,7 @@ class PodGroups:
         It stops only if replacements wait for places: without them it goes on with fewer members.
         """
         newcomers = self._newcomers(group, view)
-        places = self.state.placed(group, newcomers)
+        places = self.state.placement_of(group, newcomers)
         count = places.count
         needed = group.spec.min_member if group.spec is not None else 1
         # A raised minMember is no loss: the gang goes on until its newcomers have places.

@@ -284,7 +284,7 @@ class ProgressService:
         pending = self._pending.get(job.uid)
         if pending is None or view is None or view.plan.attempt != job.attempt:
             return {}
-        last = job.reported.progress.reported if job.reported is not None else None
+        last = job.latest_progress.progress.reported if job.latest_progress is not None else None
         if last is not None and last >= pending.received:
             del self._pending[job.uid]  # the status has it
             return {}
@@ -292,9 +292,12 @@ class ProgressService:
             return {}
         plan = view.plan
         run = ReportedRun(
-            len(plan.members), plan.planned, max(plan.planned, plan.resized), job.attained
+            len(plan.members),
+            plan.planned,
+            max(plan.planned, plan.resized),
+            job.earlier_run_seconds,
         )
-        return {"progress": with_report(job.reported, pending.report, pending.received, run)}
+        return {"progress": with_report(job.latest_progress, pending.report, pending.received, run)}
 
     def forget(self, uids: set[str]) -> None:
         """Drop the reports of deleted jobs; ``uids`` are those of the existing ones."""

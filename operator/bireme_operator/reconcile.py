@@ -220,7 +220,7 @@ class GangReconciler:
             unusable_node=self.health.unusable,
             taken_node=self.health.overfull,
             is_emptying=self.state.is_emptying,
-            unplanned_labels=self.state.unplanned_labels,
+            label_drift=self.state.label_drift,
             serves_others=self.start_failures.serves_others,
             seconds_since=lambda key, since: self.ages.seconds(key, since, now),
         )
@@ -256,7 +256,7 @@ class GangReconciler:
         elif job is not None:
             self.jobs.reconcile(job, context)
         # A group may have the name of a job, which then waits until one of them is deleted.
-        planned = self.state.planned(key)
+        planned = self.state.plan_of(key)
         is_own = group is not None and planned is not None and planned.uid == group.uid
         if group is None or group.is_leaving or not self.work.is_free(key):
             return

@@ -57,7 +57,7 @@ class Resizes:
         if not (can_change and self._is_free(job)):
             return
         previous = view.plan_in_place
-        plan = plans.resized(previous, resize.placement, snapshot.nodes, self.now())
+        plan = plans.resize(previous, resize.placement, snapshot.nodes, self.now())
         if plan.members[:1] != previous.members[:1]:
             _log.error("resize left out the replica that the others meet at", gang=job.key)
             return
@@ -80,7 +80,7 @@ class Resizes:
                     pod for member, pod in view.members if member in lost and pod is not None
                 ]
                 self.troubles.observe_pods(job.key[0], filter(has_failed, lost_pods))
-                plan = plans.given_up(view.plan, lost, context.now)
+                plan = plans.without_members(view.plan, lost, context.now)
                 self._start_write(job, plan, Reason.SHRUNK, _shrunk_message(lost))
             return True
         is_same = view.plan.spec_hash == job.spec_hash
@@ -94,7 +94,7 @@ class Resizes:
         try:
             await self.actuator.create_pods(job, view.plan, view.missing)
         except AdmissionRejected as rejection:
-            plan = plans.given_up(view.plan, view.missing, self.now())
+            plan = plans.without_members(view.plan, view.missing, self.now())
             message = _shrunk_message(dict.fromkeys(view.missing, str(rejection)))
             await self._write(job, plan, Reason.SHRUNK, message)
 

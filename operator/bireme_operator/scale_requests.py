@@ -125,7 +125,7 @@ class ScaleRequester:
         if order is not None and (previous is None or scale.replicas != previous.replicas):
             order = None  # the decision was based on another scale
         if order is not None and order.leaving:
-            self._nodes_in_use = await self.targets.occupied(order.leaving)
+            self._nodes_in_use = await self.targets.nodes_with_pods(order.leaving)
             self._checked_at = self.clock()
             if self._nodes_in_use:
                 order = None  # the next decision avoids these nodes

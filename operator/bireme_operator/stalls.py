@@ -111,7 +111,7 @@ def _not_ready(view: GangView, now: float, after_seconds: float) -> Stall | None
 
 
 def _no_progress(job: JobFacts, now: float, after_seconds: float) -> Stall | None:
-    began, reported = job.running_since, job.reported
+    began, reported = job.running_since, job.latest_progress
     if began is None or reported is None:
         return None
     last = reported.status

@@ -97,7 +97,7 @@ def waiting_status(
     _end_pause(status, job, now)
     phase = "Restarting" if job.phase == "Restarting" else "Pending"
     _set_phase(status, phase, hold.reason, hold.message)
-    status.setdefault("queuedTime", quantities.format_timestamp(job.queued))
+    status.setdefault("queuedTime", quantities.format_timestamp(job.queue_time))
     status.pop("estimatedSeconds", None)
     if (
         status.pop("admittedTime", None) is not None
@@ -195,8 +195,8 @@ def admission_status(
     status["gpus"] = snapshot.nodes.accelerators.units(plan.demand)
     status |= resuming.status_fields(admit.gang)
     status["admittedTime"] = quantities.format_timestamp(since)
-    status["estimatedSeconds"] = job.stated_seconds or 0.0
-    status.setdefault("queuedTime", quantities.format_timestamp(job.queued))
+    status["estimatedSeconds"] = job.owner_estimate_seconds or 0.0
+    status.setdefault("queuedTime", quantities.format_timestamp(job.queue_time))
     _record_wait(status, job, since, is_parked=False)
     status["waitSeconds"] = int(job.wait.seconds(since))
     status["attempt"] = job.attempt
@@ -252,7 +252,7 @@ def with_counts(status: Status, job: JobFacts, view: GangView) -> Status:
     elif status.get("reason") == Reason.GANG_RUNNING and status.get("phase") == "Running":
         counts["message"] = cleaned(running_message(view))
     if "plan" in status and view.ended != view.plan.ended:
-        counts["plan"] = {**status["plan"], "endedReplicas": plans.ended_manifest(view.ended)}
+        counts["plan"] = {**status["plan"], "endedReplicas": plans.manifest_of_ends(view.ended)}
     return {**status, **counts}
 
 
@@ -291,7 +291,7 @@ def after_transition(status: Status, job: JobFacts, move: Transition, now: float
     if move.starts_again or move.phase in ("Pending", "Suspended"):
         began = quantities.parse_timestamp(status.get("admittedTime"))
         if began is not None:
-            status["runSeconds"] = int(job.attained + max(0.0, now - began))
+            status["runSeconds"] = int(job.earlier_run_seconds + max(0.0, now - began))
         for stale in (
             "placement",
             "admittedTime",
@@ -330,8 +330,8 @@ def _count_failures(status: Status, job: JobFacts, move: Transition, now: float)
         status.pop("retryTime", None)
     if not (job.start_failures or move.start_failures):  # none with the present spec
         status.pop("startFailures", None)
-    if move.rejections and move.node not in job.rejected_by:
-        status["rejectedBy"] = [*job.rejected_by, move.node][-MAX_REFUSING_NODES:]
+    if move.rejections and move.node not in job.rejecting_nodes:
+        status["rejectedBy"] = [*job.rejecting_nodes, move.node][-MAX_REFUSING_NODES:]
     if move.phase == "Running":
         for field in ("startFailures", "rejectedBy"):
             status.pop(field, None)

@@ -166,7 +166,7 @@ class Tickets:
         path = f"{names.path('tickets', self.namespace)}/{name}"
         async with self._places:
             try:
-                body = await self.client.get(path, most_bytes=_MAX_BYTES)
+                body = await self.client.get(path, max_bytes=_MAX_BYTES)
                 ticket = msgspec.json.decode(body, type=_Ticket)
                 if _is_of(ticket, digest):
                     return ticket

@@ -52,7 +52,7 @@ class Watches:
         self.nodes = mirror("/api/v1/nodes", wire.V1Node, state.put_node, state.delete_node)
         put, delete, params = state.put_member, state.delete_member, pods.MEMBERS
         self.members = mirror(pods.PATH, wire.V1Pod, put, delete, params, "members")
-        put, delete, params = state.put_other_pod, state.delete_other_pod, pods.OTHERS
+        put, delete, params = state.put_other_pod, state.delete_other_pod, pods.NON_MEMBERS
         self.others = mirror(pods.PATH, wire.V1Pod, put, delete, params, "other pods")
         path, kind = "/api/v1/namespaces", wire.MetadataOnly
         self.namespaces = mirror(path, kind, tenancy.put_namespace, tenancy.delete_namespace)

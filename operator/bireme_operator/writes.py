@@ -197,7 +197,7 @@ class Writes:
     async def get(self, path: str) -> bytes:
         """Return one object, up to etcd's size limit; few reads run concurrently."""
         async with self._reads:
-            return await self._client.get(path, most_bytes=_MAX_OBJECT_BYTES)
+            return await self._client.get(path, max_bytes=_MAX_OBJECT_BYTES)
 
     async def list_owners(self, path: str, label: str) -> list[msgspec.Raw]:
         """Return the metadata of the objects that carry ``label``, each in JSON."""

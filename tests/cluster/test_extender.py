@@ -130,7 +130,7 @@ class Desk:
         }
         spec["containers"][0]["resources"]["limits"] = {GPU: REQUESTS[GPU]}
         if pin:
-            spec["affinity"] = pods.pinned_affinity(spec, pin)
+            spec["affinity"] = pods.affinity_on_node(spec, pin)
         name = f"{owner['metadata']['name']}-worker-{index}"
         labels = {
             names.POD_GROUP_LABEL: group or owner["metadata"]["name"],

@@ -107,7 +107,7 @@ def test_every_scope_counts_what_the_api_server_counts(cluster: Cluster, namespa
             spec = through_the_wire(pod["spec"], wire.V1PodSpec)
             task = Task("worker", 1, request_of_spec(spec))
             class_name = pod["spec"].get("priorityClassName")
-            for name, amounts in found.counted(namespace, task, class_name, charges_of(spec)):
+            for name, amounts in found.charges(namespace, task, class_name, charges_of(spec)):
                 expected[name] = add(expected[name], amounts)
 
         def seen() -> dict[str, dict[str, int]]:
@@ -117,7 +117,7 @@ def test_every_scope_counts_what_the_api_server_counts(cluster: Cluster, namespa
                 now.put(key, through_the_wire(each, wire.V1ResourceQuota))
             return {
                 name: {resource: amount for resource, amount in quota.used.items() if amount}
-                for (_, name), quota in now.left({}).items()
+                for (_, name), quota in now.with_promised({}).items()
             }
 
         differs = lambda: json.dumps({"bireme": expected, "api server": seen()}, indent=1)  # noqa: E731

@@ -32,8 +32,8 @@ class _Reporting(ObjectReader[Any]):
         super().__init__(type_, structlog.get_logger(__name__))
         self._bad = bad
 
-    def _left_out(self, key: Key | None, error: Exception) -> None:
-        super()._left_out(key, error)
+    def _log_undecodable(self, key: Key | None, error: Exception) -> None:
+        super()._log_undecodable(key, error)
         self._bad.append((key, str(error)))
 
 

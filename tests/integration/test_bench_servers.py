@@ -61,7 +61,7 @@ async def test_the_populated_cluster_is_what_the_programs_would_have_written(
     running = asyncio.create_task(cache.run())
     try:
         assert await cache.has_nodes(10)
-        await asyncio.wait_for(cache.synced(), 10)
+        await asyncio.wait_for(cache.wait_synced(), 10)
         view = cache.state.view(("bench", "gang"))
         assert view is not None
         assert view.is_ready

@@ -411,8 +411,8 @@ async def test_large_jobs_come_in_small_pages_and_without_what_is_too_large(
     sizes: list[int] = []
     within = bireme_client.body_within
 
-    async def body_within(response: Any, most_bytes: int) -> bytes | None:
-        body = await within(response, most_bytes)
+    async def body_within(response: Any, max_bytes: int) -> bytes | None:
+        body = await within(response, max_bytes)
         sizes.append(0 if body is None else len(body))
         return body
 

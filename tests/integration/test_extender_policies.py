@@ -73,7 +73,7 @@ async def extender(api: FakeApi, folder: Path, trained: Path) -> AsyncIterator[C
     running = asyncio.create_task(program.run())
     try:
         async with aiohttp.ClientSession() as session:
-            await asyncio.wait_for(program.cache.synced(), 20)
+            await asyncio.wait_for(program.cache.wait_synced(), 20)
             yield Caller(session, f"http://127.0.0.1:{port}")
     finally:
         program.stop()

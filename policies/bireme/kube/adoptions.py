@@ -1,7 +1,7 @@
-"""Adoptions: a PodGroup that was created again takes the pods that run already as its members.
+"""Adoptions: a recreated PodGroup takes its running pods as members.
 
-Anybody can write a label into a pod of their own. Only a pod that the operator let in is adopted:
-one of Bireme's scheduler, on a node, that counts in the very queue which the PodGroup names.
+Anybody can set a label on their own pods. So only admitted pods are adopted: they have Bireme's
+scheduler, are bound, and count in the queue that the PodGroup names.
 """
 
 from collections.abc import Callable, Iterable
@@ -13,10 +13,10 @@ from bireme.kube.pod_groups import GroupFacts, bare_task, tasks_of_pods
 from bireme.kube.pods import PodFacts
 
 
-def released_pods(queue: str | None, pods: Iterable[PodFacts]) -> list[PodFacts]:
-    """Return those of ``pods`` that the operator let into ``queue`` and that are not over.
+def list_released_pods(queue: str | None, pods: Iterable[PodFacts]) -> list[PodFacts]:
+    """Return the ``pods`` that were admitted to ``queue`` and have not ended.
 
-    None stands for any queue.
+    None means any queue.
     """
     return sorted(
         (
@@ -32,7 +32,7 @@ def released_pods(queue: str | None, pods: Iterable[PodFacts]) -> list[PodFacts]
     )
 
 
-def adopted_plan(
+def adoption_plan(
     group: GroupFacts,
     pods: Iterable[PodFacts],
     *,
@@ -40,21 +40,21 @@ def adopted_plan(
     now: float,
     is_lent: Callable[[PodFacts], bool] = lambda _: False,
 ) -> PlanFacts | None:
-    """Return the plan by which ``group`` holds the places of ``pods``, in POSIX seconds.
+    """Return a plan that gives ``group`` the places of ``pods``; ``now`` in POSIX seconds.
 
-    It is as old as the first of them on its node. None where no pod has a place that it may adopt,
-    or they are of more kinds than a plan holds. ``is_lent`` tells of a pod whether its place is
-    reserved for another gang, which then may have it back.
+    It is as old as the first binding of its pods. None if no pod can be adopted, or if the pods are
+    of more kinds than a plan can hold. ``is_lent`` tells whether the place of a pod is reserved for
+    another gang: the plan then yields it.
     """
     if group.spec is None or group.fault is not None or group.plan is not None:
         return None
-    there = [pod for pod in released_pods(group.queue, pods) if pod.node]
-    tasks = tasks_of_pods([(pod, bare_task(pod)) for pod in there], {}, None)
-    if not there or len(tasks) > MAX_PLANNED_TASKS:
+    adoptable = [pod for pod in list_released_pods(group.queue, pods) if pod.node]
+    tasks = tasks_of_pods([(pod, bare_task(pod)) for pod in adoptable], {}, None)
+    if not adoptable or len(tasks) > MAX_PLANNED_TASKS:
         return None
-    nodes = {pod.uid: pod.node for pod in there}
-    # To apply a group again and again must not renew the time for which nobody may stop it.
-    since = min((pod.bound_since for pod in there if pod.bound_since), default=now)
+    nodes = {pod.uid: pod.node for pod in adoptable}
+    # Recreating a group again and again must not renew its protection against preemption.
+    since = min((pod.bound_since for pod in adoptable if pod.bound_since), default=now)
     return PlanFacts(
         epoch=epoch,
         attempt=0,
@@ -67,5 +67,5 @@ def adopted_plan(
             Member(task.name, nodes[uid], uid=uid) for task in tasks for uid in task.members
         ),
         queue=group.queue,
-        is_opportunistic=any(map(is_lent, there)),
+        is_opportunistic=any(map(is_lent, adoptable)),
     )

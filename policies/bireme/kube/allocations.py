@@ -1,12 +1,12 @@
 """Allocations: gangs that hold places, from a plan and its pods to the core's RunningGang.
 
-:func:`view_of` compares a plan with the pods that exist (:class:`GangView`); only trusted pods
-count: for a TrainingJob those that its uid owns and whose name is planned, for other controllers
-those whose uid is planned. :func:`job_allocation`, :func:`of_leftovers` and :func:`of_others` turn
-an :class:`Allocation` into a RunningGang with rows of the node table.
+:func:`view_of` compares a plan with the pods that exist (:class:`GangView`). Only trusted pods
+count. A TrainingJob's pod has the job as its owner and a planned name. A pod of another controller
+has a planned uid. :func:`job_allocation`, :func:`of_leftovers` and :func:`of_others` turn an
+:class:`Allocation` into a RunningGang with rows of the node table.
 
-A plan belongs to a job by the owner's uid, never by name: what a deleted job left behind holds its
-places until it is removed, even if a new job has the same name.
+A plan belongs to a job by the owner's uid, never by name. The pods of a deleted job hold their
+places until they are removed, even if a new job has the same name.
 """
 
 import itertools
@@ -33,7 +33,7 @@ from bireme.core.service import devices_of
 from bireme.kube import names, quantities, resuming
 from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.pod_groups import GroupFacts
-from bireme.kube.pods import PodFacts, ended_pod
+from bireme.kube.pods import PodFacts, pod_of_record
 from bireme.kube.training_jobs import JobFacts
 from bireme.kube.volume_objects import LOCAL_VOLUMES
 
@@ -45,20 +45,20 @@ class GangView:
     plan: PlanFacts
     members: tuple[tuple[Member, PodFacts | None], ...]
     leftovers: tuple[PodFacts, ...]
-    """Pods of the same owner that the plan does not name, or that are of an earlier attempt."""
+    """Pods of the same owner that are not in the plan or belong to an earlier attempt."""
     disruptions: Mapping[Member, str] = field(default_factory=dict)
-    """Why the pods of members that have none now were taken from them, as far as that was said."""
+    """Disruption message of members whose pod was deleted, where there was one."""
 
     def count(self, task: str) -> dict[str, int]:
         """Return the number of replicas of ``task`` by state, as in ``status.tasks``."""
         pods = [pod for member, pod in self.members if member.task == task]
-        there = [pod for pod in pods if pod is not None]
+        existing = [pod for pod in pods if pod is not None]
         return {
             "planned": len(pods),
-            "bound": sum(bool(pod.node) for pod in there),
-            "ready": sum(pod.is_ready for pod in there),
-            "succeeded": sum(pod.phase == "Succeeded" for pod in there),
-            "failed": sum(pod.phase == "Failed" for pod in there),
+            "bound": sum(bool(pod.node) for pod in existing),
+            "ready": sum(pod.is_ready for pod in existing),
+            "succeeded": sum(pod.phase == "Succeeded" for pod in existing),
+            "failed": sum(pod.phase == "Failed" for pod in existing),
         }
 
     @cached_property
@@ -68,7 +68,7 @@ class GangView:
 
     @cached_property
     def unbound(self) -> tuple[Member, ...]:
-        """Members that are planned but hold no node yet."""
+        """Members without a bound pod."""
         return tuple(member for member, pod in self.members if pod is None or not pod.node)
 
     @property
@@ -80,7 +80,7 @@ class GangView:
 
     @cached_property
     def ended(self) -> frozenset[tuple[str, int]]:
-        """(task, index) of own replicas that have ended well, recorded or not."""
+        """(task, index) of the job's replicas that have succeeded, recorded or not."""
         return self.plan.ended | {
             (member.task, member.index)
             for member, pod in self.members
@@ -90,7 +90,7 @@ class GangView:
 
     @cached_property
     def is_whole(self) -> bool:
-        """True if every member is bound and has not ended, and no other pod is left."""
+        """True if every member is bound and has not ended, and there are no leftovers."""
         return not self.leftovers and all(
             p is not None and p.node and not p.is_leaving and not p.is_terminal
             for _, p in self.members
@@ -98,109 +98,109 @@ class GangView:
 
     @property
     def plan_in_place(self) -> PlanFacts:
-        """The plan with every member where it is or has room, which only Score mode leaves open."""
-        there = zip(self.members, self.nodes, strict=True)
-        members = tuple(replace(member, node=node) for (member, _), node in there)
+        """The plan with the actual node of every member; it can differ in Score mode only."""
+        pairs = zip(self.members, self.nodes, strict=True)
+        members = tuple(replace(member, node=node) for (member, _), node in pairs)
         return replace(self.plan, members=members)
 
     @cached_property
     def nodes(self) -> tuple[str, ...]:
-        """The node of every member: where its pod is, else where room is kept for it."""
-        bound = [pod.node if pod is not None else "" for _, pod in self.members]
-        if self.plan.mode != "Score" or not any(bound):
+        """The node of every member: the node of its pod, else the reserved node."""
+        bound_nodes = [pod.node if pod is not None else "" for _, pod in self.members]
+        if self.plan.mode != "Score" or not any(bound_nodes):
             return tuple(
-                at or member.node for (member, _), at in zip(self.members, bound, strict=True)
+                node or member.node
+                for (member, _), node in zip(self.members, bound_nodes, strict=True)
             )
-        # A pod without a pin may be in room that was kept for another member of its task: that one
-        # then has the room that the pod left.
-        kept = Counter((member.task, member.node) for member, _ in self.members)
-        kept -= Counter(
-            (member.task, at) for (member, _), at in zip(self.members, bound, strict=True)
+        # A pod without a pin may take the place of another member of its task. That member then
+        # gets the place of the pod.
+        reserved = Counter((member.task, member.node) for member, _ in self.members)
+        reserved -= Counter(
+            (member.task, node) for (member, _), node in zip(self.members, bound_nodes, strict=True)
         )
-        nodes = list(bound)
-        homeless = []
-        for place, (member, _) in enumerate(self.members):
-            if not nodes[place] and kept[member.task, member.node] > 0:
-                nodes[place] = member.node
-                kept[member.task, member.node] -= 1
-            elif not nodes[place]:
-                homeless.append(place)
-        for place in homeless:
-            task = self.members[place][0].task
-            node = next(node for (name, node), n in kept.items() if name == task and n > 0)
-            nodes[place] = node
-            kept[task, node] -= 1
+        nodes = list(bound_nodes)
+        unassigned = []
+        for index, (member, _) in enumerate(self.members):
+            if not nodes[index] and reserved[member.task, member.node] > 0:
+                nodes[index] = member.node
+                reserved[member.task, member.node] -= 1
+            elif not nodes[index]:
+                unassigned.append(index)
+        for index in unassigned:
+            task = self.members[index][0].task
+            node = next(node for (name, node), n in reserved.items() if name == task and n > 0)
+            nodes[index] = node
+            reserved[task, node] -= 1
         return tuple(nodes)
 
     @cached_property
-    def held_by_leftovers(self) -> tuple[PodFacts, ...]:
-        """The leftovers that still hold a node."""
+    def leftovers_on_nodes(self) -> tuple[PodFacts, ...]:
+        """The leftovers that still use a node."""
         return tuple(pod for pod in self.leftovers if pod.node and not pod.is_terminal)
 
     @cached_property
     def uids(self) -> frozenset[str]:
-        """UIDs of all pods, leftovers too."""
-        there = (pod for _, pod in self.members if pod is not None and not pod.is_record)
-        return frozenset(pod.uid for pod in itertools.chain(there, self.leftovers))
+        """UIDs of all pods, including leftovers."""
+        pods = (pod for _, pod in self.members if pod is not None and not pod.is_record)
+        return frozenset(pod.uid for pod in itertools.chain(pods, self.leftovers))
 
     @cached_property
     def demand(self) -> dict[str, int]:
         """Sum of the requests of members and leftovers that have not ended.
 
-        Of each resource what was planned or what the pod asks, the larger: requests of pods can be
-        raised in place.
+        Each resource counts with the larger of plan and pod: a pod can be resized in place.
         """
         total: dict[str, int] = {}
-        for (task, asked), count in Counter(
+        for (task, request), count in Counter(
             (member.task, pod.request if pod is not None else ())
             for member, pod in self.members
-            if not _released_its_place(member, pod)
+            if not _frees_place(member, pod)
         ).items():
             planned = self.plan.requests.get(task, ())
-            total = add(total, planned if asked == planned else _larger(planned, asked), count)
-        for pod in self.held_by_leftovers:
+            total = add(total, planned if request == planned else _larger(planned, request), count)
+        for pod in self.leftovers_on_nodes:
             total = add(total, pod.request)
         return total
 
     @cached_property
     def places(self) -> dict[str, dict[str, int]]:
-        """Task to node to the number of members that hold room there, bound or only planned."""
-        found: dict[str, dict[str, int]] = {}
+        """Number of members by task and node, bound or only planned."""
+        by_task: dict[str, dict[str, int]] = {}
         for (member, pod), node in zip(self.members, self.nodes, strict=True):
-            if not _released_its_place(member, pod):
-                nodes = found.setdefault(member.task, {})
+            if not _frees_place(member, pod):
+                nodes = by_task.setdefault(member.task, {})
                 nodes[node] = nodes.get(node, 0) + 1
-        return found
+        return by_task
 
     @cached_property
     def anchor(self) -> str:
-        """The node of replica 0 of the first task, where the others meet; empty for none."""
+        """The node of replica 0 of the first task, the rendezvous; empty for none."""
         return self.nodes[0] if self.nodes else ""
 
     def usage(self) -> Iterable[tuple[str, Request]]:
         """Yield (node, request) of every member whose place no counted pod uses."""
-        for node, member, _ in self.kept():
+        for node, member, _ in self.open_places():
             yield node, self.plan.requests.get(member.task, ())
 
-    def kept(self) -> Iterator[tuple[str, Member, PodFacts | None]]:
+    def open_places(self) -> Iterator[tuple[str, Member, PodFacts | None]]:
         """Yield node, member and pod of every member whose place no counted pod uses."""
         for (member, pod), node in zip(self.members, self.nodes, strict=True):
             holds = pod is not None and pod.node and not pod.is_terminal
-            if not holds and not _released_its_place(member, pod):
+            if not holds and not _frees_place(member, pod):
                 yield node, member, pod
 
 
-def _larger(left: Request, right: Request) -> Request:
-    amounts = dict(left)
-    for name, amount in right:
+def _larger(first: Request, second: Request) -> Request:
+    amounts = dict(first)
+    for name, amount in second:
         amounts[name] = max(amount, amounts.get(name, 0))
     return tuple(sorted(amounts.items()))
 
 
-def _released_its_place(member: Member, pod: PodFacts | None) -> bool:
+def _frees_place(member: Member, pod: PodFacts | None) -> bool:
     """Return whether an ended member frees its place before its gang does.
 
-    A failed replica of a job does not: its gang restarts, or ends, as a whole.
+    A failed replica of a job does not: its gang restarts or ends as a whole.
     """
     if pod is None or not pod.is_terminal:
         return False
@@ -209,7 +209,7 @@ def _released_its_place(member: Member, pod: PodFacts | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class AssumedPlan:
-    """A plan that was decided and is being written: its gang counts as placed already."""
+    """A decided plan that is being written; its gang counts as placed."""
 
     job_uid: str
     """Empty for pods of other controllers."""
@@ -222,83 +222,82 @@ def view_of(
     plan: PlanFacts,
     pods: Iterable[PodFacts],
     disruptions: Mapping[str, str] | None = None,
-    ended: Container[str] = (),
+    succeeded: Container[str] = (),
 ) -> GangView:
     """Return the view of gang ``key``; an empty ``job_uid`` means pods of another controller.
 
-    ``disruptions`` says by name of pods that are gone what they were deleted for. ``ended`` are
-    names of pods of this plan that were seen to have ended well: like replicas that the plan
-    records, they stay ended whatever becomes of their pods.
+    ``disruptions`` has the disruption messages of deleted pods, by name. ``succeeded`` are names of
+    pods of this plan that were seen to succeed. They stay ended after their pods are deleted, as
+    the replicas that the plan records do.
     """
     if not job_uid:
-        # A member whose pod is gone is dropped: its controller creates another pod with another
-        # uid, which waits for a place of its own.
+        # Drop a member whose pod is gone: its controller creates a pod with another uid, which
+        # waits for a new place.
         by_uid = {pod.uid: pod for pod in pods}
-        there = tuple((m, by_uid[m.uid]) for m in plan.members if m.uid in by_uid)
-        return GangView(plan, there, ())
-    own = {pod.key[1]: pod for pod in pods if job_uid in pod.owner_uids}
+        members_with_pods = tuple((m, by_uid[m.uid]) for m in plan.members if m.uid in by_uid)
+        return GangView(plan, members_with_pods, ())
+    pod_by_name = {pod.key[1]: pod for pod in pods if job_uid in pod.owner_uids}
     members: list[tuple[Member, PodFacts | None]] = []
-    taken: dict[Member, str] = {}
+    disruption_of: dict[Member, str] = {}
     for member in plan.members:
         name = names.pod_name(key[1], member.task, member.index)
-        pod = own.get(name)
-        has_ended = name in ended or (member.task, member.index) in plan.ended
+        pod = pod_by_name.get(name)
+        has_ended = name in succeeded or (member.task, member.index) in plan.ended
         if pod is not None and pod.labels.get(names.PLAN_LABEL) == plan.label:
-            del own[name]
+            del pod_by_name[name]
             is_over = has_ended and pod.phase == "Succeeded" and pod.is_leaving
             members.append((member, replace(pod, is_leaving=False) if is_over else pod))
         elif has_ended:
             labels = {names.POD_GROUP_LABEL: key[1], names.TASK_LABEL: member.task}
             request = plan.requests.get(member.task, ())
-            members.append((member, ended_pod((key[0], name), member.node, request, labels)))
+            members.append((member, pod_of_record((key[0], name), member.node, request, labels)))
         else:
             members.append((member, None))
             if disruptions and name in disruptions:
-                taken[member] = disruptions[name]
-    return GangView(plan, tuple(members), tuple(own.values()), taken)
+                disruption_of[member] = disruptions[name]
+    return GangView(plan, tuple(members), tuple(pod_by_name.values()), disruption_of)
 
 
 def in_the_way(
-    job: JobFacts, group: GroupFacts | None, labelled: Iterable[PodFacts]
+    job: JobFacts, group: GroupFacts | None, pods: Iterable[PodFacts]
 ) -> tuple[Reason, str] | None:
-    """Return the fault that keeps ``job`` from starting: objects that hold names it needs."""
+    """Return the fault that an object with a name that ``job`` needs keeps it from starting."""
     if group is not None:  # pods name their gang by one label
         return Reason.SPEC_INVALID, (
             f"a PodGroup {job.key[1]!r} exists that is not this job's; delete or rename one"
         )
-    labelled = list(labelled)
-    if not labelled:
+    pods = list(pods)
+    if not pods:
         return None
     needed = {
         names.pod_name(job.key[1], task.name, index)
         for task in job.tasks
         for index in range(task.replicas)
     }
-    left = [p for p in labelled if job.uid in p.owner_uids or p.key[1] in needed]
-    stranger = next((p for p in left if not p.owner_uids and not p.is_leaving), None)
+    blocking = [p for p in pods if job.uid in p.owner_uids or p.key[1] in needed]
+    stranger = next((p for p in blocking if not p.owner_uids and not p.is_leaving), None)
     if stranger is not None:
         return Reason.PODS_REFUSED, (
             f"a pod {stranger.key[1]!r} exists that is not this job's; delete it or rename the job"
         )
-    if left:
-        return Reason.STOPPING, f"{len(left)} pods of the last start are still ending"
+    if blocking:
+        return Reason.STOPPING, f"{len(blocking)} pods of the last start are still ending"
     return None
 
 
 MAX_KINDS: Final = MAX_GROUPS
-"""Kinds of jobs that write checkpoints are remembered up to so many."""
+"""Maximum number of remembered kinds of jobs that write checkpoints."""
 
 
 class RunTimes:
-    """What TrainingJobs that succeeded in their first start teach: run times, and runs by node.
+    """Run times, and runs by node, of TrainingJobs that succeeded in their first start.
 
-    The API server knows no other owner of a job than its namespace, which is therefore the user of
-    :class:`~bireme.core.estimates.RuntimeHistory`. All of it lives in memory. When a term of
-    leadership begins, it is rebuilt from the finished jobs that still exist, and where they ran
-    from those pods of theirs that do.
+    The namespace is the user of :class:`~bireme.core.estimates.RuntimeHistory`: the API server
+    stores no other owner of a job. Everything lives in memory. A new leader rebuilds it from the
+    finished jobs that still exist, and the nodes from the pods that still exist.
 
     Attributes:
-        finished: The last runs that ended, by node.
+        finished: The last finished runs, by node.
     """
 
     def __init__(self) -> None:
@@ -315,10 +314,10 @@ class RunTimes:
         about: Callable[[Key], AbstractContextManager[object]] = nullcontext,
         run_of: Callable[[JobFacts, float], FinishedRun | None] = lambda *_: None,
     ) -> None:
-        """Learn the run of each finished job of ``jobs`` once, in the order they ended.
+        """Learn the run of each finished job of ``jobs`` once, in the order of their ends.
 
         ``about(key)`` is a context that is entered while the job is read, to isolate errors.
-        ``run_of(job, seconds)`` says where a job ran that took so long.
+        ``run_of(job, seconds)`` returns the nodes of a job's run.
         """
         fresh = [job for job in jobs if job.is_finished and job.uid not in self._learned]
         for job in sorted(fresh, key=lambda job: (str(job.status.get("completionTime")), job.uid)):
@@ -331,9 +330,9 @@ class RunTimes:
                     self.revision += 1
 
     def note_checkpoint(self, job: JobFacts) -> None:
-        """Remember the kind of a job that has reported a checkpoint: jobs like it write some too.
+        """Remember the kind of a job that has reported a checkpoint: similar jobs write some too.
 
-        That holds for as long as the leader leads, and for the next one while the job exists.
+        The leader remembers it for its whole term. The next leader knows it while the job exists.
         """
         kind = (job.key[0], job.template)
         if not job.template or not job.has_checkpoint:
@@ -342,16 +341,16 @@ class RunTimes:
             del self._with_checkpoints[kind]
         else:
             self.revision += 1
-        self._with_checkpoints[kind] = None  # the last to be forgotten
+        self._with_checkpoints[kind] = None  # now the last to be evicted
         while len(self._with_checkpoints) > MAX_KINDS:
             del self._with_checkpoints[next(iter(self._with_checkpoints))]
 
     def writes_checkpoints(self, job: JobFacts) -> bool:
-        """Return whether a job of the namespace and template of ``job`` has reported one."""
+        """Return whether a job with the namespace and template of ``job`` has reported one."""
         return (job.key[0], job.template) in self._with_checkpoints
 
     def forget(self, uids: set[str]) -> None:
-        """Drop the record of learned jobs that no longer exist; ``uids`` are those that do."""
+        """Forget learned jobs that no longer exist; ``uids`` are the existing jobs."""
         self._learned &= uids
 
     def of_job(self, job: JobFacts) -> float | None:
@@ -359,15 +358,15 @@ class RunTimes:
 
         Also None if the owner gave ``estimatedDuration``, which takes precedence.
         """
-        if job.spec is None or job.stated_seconds is not None or not job.tasks:
+        if job.spec is None or job.owner_estimate_seconds is not None or not job.tasks:
             return None
         return self._history.estimate(job.key[0], job.template)
 
     def of_group(self, key: Key, pods: Iterable[PodFacts | None]) -> float | None:
         """Return the estimated run time of another controller's ``pods``; None if unknown.
 
-        It is unknown if one of them restarts whenever it ends. Others are estimated from the
-        TrainingJobs of their namespace, because nothing is learned from pods of others.
+        It is unknown if a pod has restartPolicy Always. Otherwise the estimate comes from the
+        TrainingJobs of the namespace, because the runs of external pods are not learned.
         """
         if any(pod is not None and pod.runs_forever for pod in pods):
             return None
@@ -379,41 +378,41 @@ def run_seconds(job: JobFacts) -> float | None:
 
     Reservations and backfill need the time from admission to the end.
     """
-    # After a restart the last run may be only a part of the work: the job may have resumed from a
-    # checkpoint. Resized jobs do count, as similar jobs are resized too.
-    started, admitted, ended = (
+    # A restarted job may have resumed from a checkpoint: its last run is only a part of the work.
+    # Resized jobs do count, as similar jobs are resized too.
+    started, admitted, completed = (
         quantities.parse_timestamp(job.status.get(name))
         for name in ("startTime", "admittedTime", "completionTime")
     )
-    if job.phase != "Succeeded" or not job.tasks or admitted is None or ended is None:
+    if job.phase != "Succeeded" or not job.tasks or admitted is None or completed is None:
         return None
-    # ``startTime`` is when the gang first ran; absent if it ended before it was observed running.
+    # ``startTime`` is the first time the gang ran; absent if it ended before it was observed.
     is_undisturbed = started is None or started >= admitted
     # Times have whole seconds: a run of less than one second is not zero.
-    return (ended - admitted or 1.0) if is_undisturbed else None
+    return (completed - admitted or 1.0) if is_undisturbed else None
 
 
 def earlier_service(job: JobFacts, now: float, accelerators: Accelerators) -> tuple[float, float]:
-    """Return the device-seconds of ``job`` so far, and when the last of them ended, POSIX seconds.
+    """Return the device-seconds of ``job`` so far, and the POSIX time of its end or ``now``.
 
-    By its status: a new leader did not see it run.
+    They come from its status: a new leader did not see it run.
     """
     admitted, completed = (
         quantities.parse_timestamp(job.status.get(name))
         for name in ("admittedTime", "completionTime")
     )
-    ended = now if completed is None else completed
-    seconds = job.attained + (0.0 if admitted is None else max(0.0, ended - admitted))
-    return seconds * devices_of(job.tasks, accelerators), ended
+    ended_at = now if completed is None else completed
+    seconds = job.earlier_run_seconds + (0.0 if admitted is None else max(0.0, ended_at - admitted))
+    return seconds * devices_of(job.tasks, accelerators), ended_at
 
 
 def run_on_nodes(
     job: JobFacts, seconds: float, pods: Iterable[PodFacts], nodes: NodeTable
 ) -> FinishedRun | None:
-    """Return the run of a succeeded ``job`` that took ``seconds``; None if it tells nothing.
+    """Return the run of a succeeded ``job`` that took ``seconds``; None if it is incomplete.
 
-    ``pods`` are those it owns. Its plan goes with the write that says that it succeeded, so they
-    alone say where it ran; a job of which some are gone does not count.
+    ``pods`` are the pods of the job. Only they name its nodes, because the write of its success
+    deletes the plan. A job with missing pods does not count.
     """
     if job.spec is None or job.spec.is_elastic:
         return None
@@ -435,7 +434,7 @@ def run_on_nodes(
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """Plan and pods of a gang that holds places: an assumed plan, or one that is written."""
+    """Plan and pods of a gang that holds places; the plan is assumed or written."""
 
     key: Key
     job_uid: str
@@ -444,21 +443,21 @@ class Allocation:
 
     @property
     def queue(self) -> str:
-        """The queue they count in, even if their job or PodGroup has changed."""
+        """The queue of the plan; a later change of the job or PodGroup does not matter."""
         return self.view.plan.queue
 
 
 def queue_usage(
-    placed: Iterable[Allocation], strays: Iterable[PodFacts]
+    allocations: Iterable[Allocation], strays: Iterable[PodFacts]
 ) -> dict[str, dict[str, int]]:
-    """Return usage by queue: of all allocations, and of admitted pods that no gang has any more.
+    """Return the usage by queue of all allocations and of admitted pods without a gang.
 
     Such pods remain when a job or PodGroup is deleted without its pods.
     """
     usage: dict[str, dict[str, int]] = {}
-    for held in placed:
-        of_queue = usage.setdefault(held.queue, {})
-        for resource, amount in held.view.demand.items():
+    for allocation in allocations:
+        of_queue = usage.setdefault(allocation.queue, {})
+        for resource, amount in allocation.view.demand.items():
             if not resource.startswith(NODE_ONLY):
                 of_queue[resource] = of_queue.get(resource, 0) + amount
     for pod in strays:
@@ -469,14 +468,14 @@ def queue_usage(
 
 
 def job_allocation(
-    job: JobFacts, gang: Gang, held: Allocation, nodes: NodeTable
+    job: JobFacts, gang: Gang, allocation: Allocation, nodes: NodeTable
 ) -> RunningGang | None:
-    """Return a TrainingJob's ``gang`` where it runs; None if it has no place on existing nodes."""
-    view = held.view
+    """Return a TrainingJob's ``gang`` with its placement; None if no node of it exists."""
+    view = allocation.view
     tasks = _tasks(gang.tasks, view)
-    # Its whole wait, over all its times in line, lies just before this start.
-    gang = replace(gang.in_line(view.plan.planned), queue=held.queue, tasks=tasks)
-    # No resize while members start or end: it is not yet known which will be there.
+    # The sum of all its waits lies just before this start.
+    gang = replace(gang.in_line(view.plan.planned), queue=allocation.queue, tasks=tasks)
+    # No resize while members start or end: the set of running members is not known yet.
     is_same = view.plan.spec_hash == job.spec_hash
     is_steady = job.phase == "Running" and is_same and view.is_whole
     gang = replace(gang, is_elastic=gang.is_elastic and is_steady)
@@ -493,32 +492,33 @@ def job_allocation(
 
 
 def _is_leaving(job: JobFacts, view: GangView) -> bool:
-    """Return whether its places will soon be free, without an eviction."""
+    """Return whether the job frees its places soon, without an eviction."""
     if job.is_finished and not job.is_leaving:
         return not job.keeps_pods
     return job.is_leaving or job.is_suspended or view.plan.attempt != job.attempt
 
 
-def of_leftovers(job: JobFacts, held: Allocation, nodes: NodeTable) -> RunningGang | None:
-    """Return the pods that a job's plan does not name as a leaving gang; None without any."""
-    pods = held.view.held_by_leftovers
+def of_leftovers(job: JobFacts, allocation: Allocation, nodes: NodeTable) -> RunningGang | None:
+    """Return the leftovers of a job's plan as a leaving gang; None without any."""
+    pods = allocation.view.leftovers_on_nodes
     if not pods:
         return None
-    return _leaving(job.gang(0), held.queue, pods, held.view.plan.planned, nodes)
+    return _leaving(job.gang(0), allocation.queue, pods, allocation.view.plan.planned, nodes)
 
 
 def of_strays(key: Key, strays: Iterable[PodFacts], nodes: NodeTable) -> RunningGang | None:
-    """Return pods of a job that is gone, or has no plan, as a leaving gang; None without any there.
+    """Return the bound pods of a job without a plan as a leaving gang; None without any.
 
-    ``strays`` carry the label of gang ``key``, belong to no plan, and are about to go.
+    ``strays`` carry the label of gang ``key``, belong to no plan, and are about to be deleted. The
+    job may be gone.
     """
-    held = sorted(
+    bound_pods = sorted(
         (pod for pod in strays if pod.node and not pod.is_terminal), key=lambda pod: pod.key
     )
-    if not held:
+    if not bound_pods:
         return None
     gang = Gang(
-        uid=held[0].job_uid,
+        uid=bound_pods[0].job_uid,
         name=key[1],
         namespace=key[0],
         queue="",
@@ -526,20 +526,20 @@ def of_strays(key: Key, strays: Iterable[PodFacts], nodes: NodeTable) -> Running
         arrived=0.0,
         user=key[0],
     )
-    return _leaving(gang, held[0].labels.get(names.QUEUE_LABEL, ""), held, 0.0, nodes)
+    return _leaving(gang, bound_pods[0].labels.get(names.QUEUE_LABEL, ""), bound_pods, 0.0, nodes)
 
 
 @dataclass(frozen=True, slots=True)
 class Orphans:
-    """Admitted pods on nodes that no plan names any more, of one gang key and one queue.
+    """Bound, admitted pods without a plan, of one gang key and one queue.
 
-    They remain where a PodGroup is deleted, or a TrainingJob without its pods. They run on, and
-    are stopped for others as the pods of a PodGroup are.
+    They remain when a PodGroup is deleted, or a TrainingJob without its pods. They keep running.
+    Other gangs may preempt them like the pods of a PodGroup.
     """
 
     key: Key
     queue: str
-    """The queue they were admitted in, and count in."""
+    """The queue that admitted them, and that their usage counts in."""
     pods: tuple[PodFacts, ...]
 
     @property
@@ -547,29 +547,31 @@ class Orphans:
         return f"{self.key[0]}/{self.key[1]}/orphans/{self.queue}"
 
 
-def orphans_of(key: Key, uncounted: Iterable[PodFacts]) -> list[Orphans]:
-    """Return those of ``uncounted``, pods with the label of gang ``key``, that nobody stops.
+def orphans_of(key: Key, strays: Iterable[PodFacts]) -> list[Orphans]:
+    """Return the orphans among ``strays``, the pods with the label of gang ``key``.
 
-    A pod that a TrainingJob owns goes with that job; one without the label of a queue was never
-    admitted.
+    A pod of a TrainingJob is no orphan: it is deleted with the job. A pod without a queue label was
+    never admitted.
     """
     by_queue: dict[str, list[PodFacts]] = {}
-    for pod in uncounted:
+    for pod in strays:
         queue = pod.labels.get(names.QUEUE_LABEL)
         if queue and pod.node and not (pod.job_uid or pod.is_terminal or pod.is_leaving):
             by_queue.setdefault(queue, []).append(pod)
-    return [Orphans(key, queue, tuple(some)) for queue, some in sorted(by_queue.items())]
+    return [
+        Orphans(key, queue, tuple(queue_pods)) for queue, queue_pods in sorted(by_queue.items())
+    ]
 
 
 def of_orphans(
     orphans: Orphans, nodes: NodeTable, priority: int, is_preemptible: bool
 ) -> RunningGang | None:
-    """Return ``orphans`` as a gang that runs; None where no node of theirs exists."""
-    # Whose tasks they were is forgotten: what they ask is all that matters.
-    alike: dict[Request, list[PodFacts]] = {}
+    """Return ``orphans`` as a running gang; None if none of their nodes exists."""
+    # Their tasks are unknown: only their requests matter.
+    by_request: dict[Request, list[PodFacts]] = {}
     for pod in orphans.pods:
-        alike.setdefault(pod.request, []).append(pod)
-    by_task = {str(number): some for number, some in enumerate(alike.values())}
+        by_request.setdefault(pod.request, []).append(pod)
+    by_task = {str(number): some for number, some in enumerate(by_request.values())}
     started = min(pod.bound_since for pod in orphans.pods)
     gang = Gang(
         uid=orphans.uid,
@@ -588,11 +590,11 @@ def of_orphans(
 
 
 def _leaving(
-    gang: Gang, queue: str, held: Iterable[PodFacts], started: float, nodes: NodeTable
+    gang: Gang, queue: str, pods: Iterable[PodFacts], started: float, nodes: NodeTable
 ) -> RunningGang | None:
-    """Return ``held``, pods of ``gang`` that are about to go, as a gang of their own."""
+    """Return the leaving ``pods`` of ``gang`` as a separate gang."""
     by_task: dict[str, list[PodFacts]] = {}
-    for pod in held:
+    for pod in pods:
         by_task.setdefault(pod.labels.get(names.TASK_LABEL, ""), []).append(pod)
     leaving = replace(
         gang,
@@ -617,26 +619,26 @@ def _places_of(by_task: Mapping[str, Sequence[PodFacts]]) -> dict[str, Counter[s
 
 def of_others(
     owner: GroupFacts | JobFacts,
-    held: Allocation,
+    allocation: Allocation,
     learned_seconds: float | None,
     nodes: NodeTable,
     priority: int = 0,
     is_preemptible: bool = False,
 ) -> RunningGang | None:
-    """Return another controller's pods where they run.
+    """Return another controller's pods with their placement.
 
-    Also the pods of a TrainingJob that is not understood, which nobody stops. ``owner`` has the
-    plan.
+    The same holds for the pods of a TrainingJob with an invalid spec, which are never stopped.
+    ``owner`` has the plan.
     """
     gang = Gang(
         uid=owner.uid,
-        name=held.key[1],
-        namespace=held.key[0],
-        queue=held.queue,
-        tasks=_tasks((), held.view),
+        name=allocation.key[1],
+        namespace=allocation.key[0],
+        queue=allocation.queue,
+        tasks=_tasks((), allocation.view),
         arrived=owner.created,
-        kind="TrainingJob" if held.job_uid else "PodGroup",
-        user=held.key[0],
+        kind="TrainingJob" if allocation.job_uid else "PodGroup",
+        user=allocation.key[0],
         estimated_seconds=learned_seconds,
         is_learned_estimate=learned_seconds is not None,
         is_preemptible=False,
@@ -645,23 +647,23 @@ def of_others(
     if isinstance(owner, GroupFacts):
         is_leaving = is_leaving or owner.is_stopping
         gang = replace(
-            resuming.of_group(owner.resumable).applied_to(gang),
+            resuming.of_group(owner.resumable).apply(gang),
             priority=priority,
             is_preemptible=is_preemptible,
             evictions=int(owner.status.get("preemptions") or 0),
             yields=int(owner.status.get("yields") or 0),
         )
-    running = _running(gang, held.view, nodes, is_leaving)
+    running = _running(gang, allocation.view, nodes, is_leaving)
     is_starting = owner.status.get("phase") != "Running" and not owner.is_leaving
     return running and replace(running, is_starting=is_starting)
 
 
 def _running(gang: Gang, view: GangView, nodes: NodeTable, is_leaving: bool) -> RunningGang | None:
-    """Return ``gang`` where the members of ``view`` are; None if on no existing node."""
+    """Return ``gang`` on the nodes of ``view``; None if none of these nodes exists."""
     placement = _placement(gang.tasks, view.places, nodes)
     if placement is None:
         return None
-    # With ended replicas or lost nodes the gang is not elastic: they are not replaced one by one.
+    # Ended replicas and lost nodes are not replaced one by one: such a gang is not elastic.
     has_all = sum(int(task.counts.sum()) for task in placement.tasks) == len(view.members)
     return RunningGang(
         gang=replace(gang, is_elastic=gang.is_elastic and has_all),
@@ -677,37 +679,39 @@ def _running(gang: Gang, view: GangView, nodes: NodeTable, is_leaving: bool) -> 
 def _placement(
     tasks: Iterable[Task], places: Mapping[str, Mapping[str, int]], nodes: NodeTable
 ) -> Placement | None:
-    """Return ``places`` (task to node to count) in rows; None without an existing node."""
-    placed = []
+    """Return ``places`` (count by task and node) as rows; None without an existing node."""
+    task_placements = []
     for task in tasks:
-        there = places.get(task.name, {})
-        known = sorted((nodes.row[name], n) for name, n in there.items() if name in nodes.row)
-        if known:
-            rows, counts = np.array(known, dtype=np.int64).T
-            placed.append(TaskPlacement(task.name, rows, counts))
-    if not placed:
+        count_by_node = places.get(task.name, {})
+        row_counts = sorted(
+            (nodes.row[name], n) for name, n in count_by_node.items() if name in nodes.row
+        )
+        if row_counts:
+            rows, counts = np.array(row_counts, dtype=np.int64).T
+            task_placements.append(TaskPlacement(task.name, rows, counts))
+    if not task_placements:
         return None
-    every = np.unique(np.concatenate([task.rows for task in placed]))
-    return Placement(tuple(placed), *smallest_domain(nodes, every))
+    every = np.unique(np.concatenate([task.rows for task in task_placements]))
+    return Placement(tuple(task_placements), *smallest_domain(nodes, every))
 
 
-def _tasks(known: tuple[Task, ...], view: GangView) -> tuple[Task, ...]:
-    """Return ``known`` with their planned requests, plus the tasks that only the plan has."""
+def _tasks(job_tasks: tuple[Task, ...], view: GangView) -> tuple[Task, ...]:
+    """Return ``job_tasks`` with their planned requests, plus the tasks that only the plan has."""
     plan = view.plan
-    requests = {name: _given_back(request) for name, request in plan.requests.items()}
-    known_names = {task.name for task in known}
+    requests = {name: _request_at_end(request) for name, request in plan.requests.items()}
+    job_task_names = {task.name for task in job_tasks}
     planned = Counter(member.task for member, _ in view.members)
     added = []
     for name, count in planned.items():
-        if name not in known_names:
+        if name not in job_task_names:
             role = Role(plan.roles[name]) if plan.roles.get(name) in set(Role) else Role.WORKER
             request = requests.get(name, ())
             added.append(Task(name, count, request, role, priority=role.default_priority))
-    return (*(replace(t, request=requests.get(t.name, t.request)) for t in known), *added)
+    return (*(replace(t, request=requests.get(t.name, t.request)) for t in job_tasks), *added)
 
 
-def _given_back(request: Request) -> Request:
-    """Return what a pod gives back at its end: a local volume stays with its claim."""
+def _request_at_end(request: Request) -> Request:
+    """Return the resources that a pod frees at its end: a local volume stays with its claim."""
     if not any(name.startswith(LOCAL_VOLUMES) for name, _ in request):
         return request
     return tuple((name, n) for name, n in request if not name.startswith(LOCAL_VOLUMES))

@@ -1,12 +1,12 @@
 """HTTP client of the API server: bytes in, bytes out.
 
 Callers decode the bytes into the structs they need (:mod:`bireme.kube.wire`). Every failure, from a
-refused connection to a 422, is one :class:`ApiError` with predicates, because callers are
-level-triggered and only need to know whether to try again later. Nothing is retried here, with one
-exception: after a 401 or an unknown CA the client reloads its credentials and tries once more.
+refused connection to a 422, is one :class:`ApiError` with predicates. Callers are level-triggered
+and only need to know whether to try again later. The client retries nothing, with one exception:
+after a 401 or an unknown CA it reloads its credentials and tries once more.
 
 Every write passes ``fence`` after a connection has been obtained and before its first byte is
-sent, so that a leader that lost its lease while it queued for a connection writes nothing.
+sent. So a leader that lost its lease while it waited for a connection writes nothing.
 """
 
 import random
@@ -34,35 +34,35 @@ class _Options(TypedDict, total=False):
     params: Params
     accept: str
     timeout_seconds: float
-    most_bytes: int
+    max_bytes: int
 
 
 JSON: Final = "application/json"
 METADATA: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 """Media type of lists that hold only the metadata of objects."""
 _PATH: Final = re.compile(r"(?:/[A-Za-z0-9:@_~+-][A-Za-z0-9:@_~.+-]*)+/?")
-"""A path without escapes, of which no segment begins with a dot."""
+"""A path without escapes; no segment begins with a dot."""
 _JSON_PATCH: Final = "application/json-patch+json"
 _MERGE_PATCH: Final = "application/merge-patch+json"
 _STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 _VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
-_ADDRESSED: Final = re.compile(
+_RESOURCE_PATH: Final = re.compile(
     r"/(?:api|apis/[^/]+)/[^/]+/(?:namespaces/[^/]+/(?=.))?([^/]+)(?:/[^/]+)?(/[^/]+)?$"
 )
 _CONNECTIONS: Final = 64
 _CONNECT_TIMEOUT_SECONDS: Final = 10.0
 _ANSWER_TIMEOUT_SECONDS: Final = 30.0
 _READ_BUFFER_BYTES: Final = 256 * 1024
-# Larger bodies are passed to aiohttp as a file, or it warns that it sends them in one piece.
+# Larger bodies are passed to aiohttp as a file: otherwise it warns that it sends them in one piece.
 _BIG_BODY_BYTES: Final = 1024 * 1024
-# Of any answer: a list that comes in one piece may hold what tenants have made.
+# Bound of any answer: an unpaged list may hold any number of tenants' objects.
 _MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
 
 
 class NotLeader(Exception):  # noqa: N818  # a state, like StopIteration
     """A write was stopped because this process does not hold the lease (any more).
 
-    It is no ApiError: the server is fine, and this process must stop.
+    It is no ApiError: the server works, and this process must stop.
     """
 
 
@@ -84,9 +84,9 @@ class ApiError(Exception):
 
     @property
     def status_class(self) -> str:
-        """``5xx`` and the like, but 404, 409, 410 and 429, which are normal, as they are.
+        """The class of the status, such as ``5xx``; 404, 409, 410 and 429 stand for themselves.
 
-        ``none`` if there was no answer, ``other`` for a status that HTTP does not define.
+        ``none`` without an answer, ``other`` for a status that HTTP does not define.
         """
         if self.status in {404, 409, 410, 429}:
             return str(self.status)
@@ -101,7 +101,7 @@ class ApiError(Exception):
 
     @property
     def is_already_exists(self) -> bool:
-        """True if the object exists, perhaps by a request of ours whose answer was lost."""
+        """True if the object exists, perhaps by our own request whose answer was lost."""
         return self.status == 409 and self.reason == "AlreadyExists"
 
     @property
@@ -111,12 +111,12 @@ class ApiError(Exception):
 
     @property
     def is_gone(self) -> bool:
-        """True if the resource version or continue token is too old, so that a new list is due."""
+        """True if the resource version or continue token is too old: a new list is needed."""
         return self.status == 410
 
     @property
     def is_invalid(self) -> bool:
-        """True if the object itself is refused, so that sending it again is pointless."""
+        """True if the object itself is invalid: to send it again is pointless."""
         return self.status in {400, 413, 422}
 
     @property
@@ -126,7 +126,7 @@ class ApiError(Exception):
 
     @property
     def has_no_answer(self) -> bool:
-        """True if the request may have been carried out all the same, or may yet be."""
+        """True if the server may have executed the request, or may still execute it."""
         return self.status == 0 or self.status >= 500
 
     @property
@@ -136,10 +136,10 @@ class ApiError(Exception):
 
 
 class AnswerTooLargeError(ApiError):
-    """The answer was longer than asked for; nothing is known of what it says."""
+    """The answer was longer than the limit of the request; its content is unknown."""
 
-    def __init__(self, most_bytes: int) -> None:
-        super().__init__(0, "AnswerTooLarge", f"more than {most_bytes} bytes")
+    def __init__(self, max_bytes: int) -> None:
+        super().__init__(0, "AnswerTooLarge", f"more than {max_bytes} bytes")
 
 
 class _StatusDetails(msgspec.Struct, rename="camel"):
@@ -153,7 +153,7 @@ class _Status(msgspec.Struct, rename="camel"):
 
 
 def error_of_answer(status: int, body: bytes, headers: Mapping[str, str]) -> ApiError:
-    """Return the error of an answer, with or without (proxies) a Status object in it."""
+    """Return the error of an answer; proxies answer without a Status object."""
     try:
         parsed = msgspec.json.decode(body, type=_Status)
     except msgspec.DecodeError:
@@ -179,14 +179,14 @@ def connection_errors() -> Iterator[None]:
         raise ApiError(0, "ConnectionFailed", str(error) or type(error).__name__) from error
 
 
-def jittered_pause(
+def pause_with_jitter(
     failures: int,
     first_seconds: float,
     limit_seconds: float,
     draw: Callable[[], float] = random.random,
 ) -> float:
-    """Return the seconds to wait before the next attempt; doubled by every failure."""
-    # Clients that failed together, as when the API server restarts, must not come back together.
+    """Return the seconds to wait before the next attempt; every failure doubles them."""
+    # Clients that failed at the same time (the API server restarted) must not return together.
     ceiling: float = min(limit_seconds, first_seconds * 2 ** min(failures, 30))
     return ceiling * (0.5 + 0.5 * draw())
 
@@ -194,9 +194,9 @@ def jittered_pause(
 class ApiClient:
     """A session with one API server, from :meth:`connect` to :meth:`close`.
 
-    ``fence`` is called before every write and raises NotLeader to stop it. ``user`` and ``groups``
-    are impersonated in every request. Requests that say nothing else end after ``timeout_seconds``;
-    with 0 they never do.
+    ``fence`` is called before every write and raises NotLeader to stop it. Every request
+    impersonates ``user`` and ``groups``. ``timeout_seconds`` is the default timeout of requests;
+    0 means none.
     """
 
     def __init__(
@@ -226,7 +226,7 @@ class ApiClient:
                 *(("Impersonate-Group", group) for group in groups),
             ],
             middlewares=(_send_writes_once,),
-            request_class=_fenced(self._before_write),
+            request_class=_fence_requests(self._before_write),
             skip_auto_headers=("Content-Type",),
         )
 
@@ -235,14 +235,14 @@ class ApiClient:
         """Return a client for ``kubeconfig``, else ``$KUBECONFIG``, the pod's account, ``~/.kube``.
 
         Raises:
-            CredentialsError: no usable credentials there.
+            CredentialsError: there are no usable credentials.
         """
         source = CredentialSource(kubeconfig)
         await source.current()
         return cls(source)
 
     async def close(self) -> None:
-        """Close every connection, open streams too."""
+        """Close every connection, including open streams."""
         await self._session.close()
 
     async def get(self, path: str, **options: Unpack[_Options]) -> bytes:
@@ -258,7 +258,7 @@ class ApiClient:
         return await self.request("PUT", path, body=_encode(body))
 
     async def json_patch(self, path: str, operations: Sequence[Mapping[str, object]]) -> bytes:
-        """Apply all operations, or none if a ``test`` among them fails (422)."""
+        """Apply all operations, or none if a ``test`` operation fails (422)."""
         return await self.request("PATCH", path, body=_encode(operations), content_type=_JSON_PATCH)
 
     async def merge_patch(self, path: str, body: object, **options: Unpack[_Options]) -> bytes:
@@ -268,7 +268,7 @@ class ApiClient:
         )
 
     async def strategic_patch(self, path: str, body: object) -> bytes:
-        """Merge ``body`` into an object of a built-in kind, its lists by their keys."""
+        """Merge ``body`` into an object of a built-in kind; lists are merged by their keys."""
         return await self.request("PATCH", path, body=_encode(body), content_type=_STRATEGIC_PATCH)
 
     async def delete(
@@ -279,13 +279,13 @@ class ApiClient:
         grace_seconds: int | None = None,
         propagation: str | None = None,
     ) -> bool:
-        """Delete the object; return False if it was gone already.
+        """Delete the object; return False if it did not exist.
 
-        With ``uid``, an object of the same name but another uid is left alone (conflict).
+        With ``uid``, an object of the same name but another uid is not deleted (conflict).
         """
         options: dict[str, object] = {}
         if uid is not None:
-            # By name alone, an object made anew in the meantime would be deleted.
+            # Without it, an object that was recreated in the meantime would be deleted.
             options["preconditions"] = {"uid": uid}
         if grace_seconds is not None:
             options["gracePeriodSeconds"] = grace_seconds
@@ -309,27 +309,31 @@ class ApiClient:
         content_type: str = JSON,
         accept: str = JSON,
         timeout_seconds: float | None = None,
-        most_bytes: int = _MAX_ANSWER_BYTES,
+        max_bytes: int = _MAX_ANSWER_BYTES,
         headers: Mapping[str, str] | None = None,
     ) -> bytes:
-        """Send one request, with ``headers`` too, and return the body of a 2xx answer.
+        """Send one request with additional ``headers``; return the body of a 2xx answer.
 
         Raises:
-            AnswerTooLargeError: it is longer than ``most_bytes``.
-            ApiError: any other answer, or none within ``timeout_seconds``, by default the client's.
+            AnswerTooLargeError: the answer is longer than ``max_bytes``.
+            ApiError: any other answer, or none within ``timeout_seconds`` (default: the client's).
             NotLeader: it is a write and the fence is closed.
         """
         seconds = self._timeout_seconds if timeout_seconds is None else timeout_seconds
         timeout = aiohttp.ClientTimeout(total=seconds or None)
-        sent = dict(headers or {}) | ({} if body is None else {"Content-Type": content_type})
+        request_headers = dict(headers or {}) | (
+            {} if body is None else {"Content-Type": content_type}
+        )
         if accept != JSON:
-            sent["Accept"] = accept
-        with self._counted(_VERBS.get(method, "get")):
-            response = await self._respond(method, _target(path, params), body, sent, timeout)
+            request_headers["Accept"] = accept
+        with self._count_errors(_VERBS.get(method, "get")):
+            response = await self._respond(
+                method, _target(path, params), body, request_headers, timeout
+            )
             async with response:
-                body = await body_within(response, most_bytes)
+                body = await body_within(response, max_bytes)
         if body is None:
-            raise AnswerTooLargeError(most_bytes)
+            raise AnswerTooLargeError(max_bytes)
         return body
 
     async def stream(
@@ -343,20 +347,20 @@ class ApiClient:
     ) -> AsyncGenerator[bytes]:
         """Yield the lines of a streamed answer (a watch, a log), without newlines, of any length.
 
-        ``on_open`` is called once the server has accepted the request. A last line without
-        newline was cut off from a watch and is dropped, unless ``with_last_part``: of a log it is
-        what was written. Close the iterator (``contextlib.aclosing``) to hang up.
+        ``on_open`` is called once the server has accepted the request. A last line without newline
+        is a cut event of a watch and is dropped. A log needs it: use ``with_last_part``. Close the
+        iterator (``contextlib.aclosing``) to hang up.
 
         Raises:
             ApiError: refused, cut, or not one byte for ``read_timeout_seconds`` (None: no limit).
         """
         timeout = aiohttp.ClientTimeout(
-            # A watch lasts for minutes: only silence ends it.
+            # A watch lasts for minutes: only silence is an error.
             total=None,
             connect=_CONNECT_TIMEOUT_SECONDS,
             sock_read=read_timeout_seconds,
         )
-        with self._counted("watch"):
+        with self._count_errors("watch"):
             response = await self._respond("GET", _target(path, params), None, {}, timeout)
             on_open()
             try:
@@ -367,7 +371,7 @@ class ApiClient:
                 response.close()
 
     @contextmanager
-    def _counted(self, verb: str) -> Iterator[None]:
+    def _count_errors(self, verb: str) -> Iterator[None]:
         """Count the ApiError that ends this block."""
         try:
             with connection_errors():
@@ -384,9 +388,9 @@ class ApiClient:
         headers: dict[str, str],
         timeout: aiohttp.ClientTimeout,
     ) -> aiohttp.ClientResponse:
-        """Return a 2xx answer, body unread; reload refused credentials and try again, once."""
-        # A rotated token or a new CA shows like this. The server has carried nothing out, so that
-        # also a write may be sent again.
+        """Return a 2xx answer with unread body; reload refused credentials once and try again."""
+        # A rotated token or a new CA is refused like this. The server has executed nothing, so a
+        # write may be sent again too.
         used = await self.credentials.current()
         try:
             return await self._send(used, method, target, body, headers, timeout)
@@ -434,7 +438,7 @@ class ApiClient:
 async def _send_writes_once(
     request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
 ) -> aiohttp.ClientResponse:
-    """Keep aiohttp from repeating a PUT or DELETE whose connection broke: the caller decides."""
+    """Keep aiohttp from repeating a PUT or DELETE after a broken connection: the caller decides."""
     try:
         return await handler(request)
     except aiohttp.ClientConnectorError:
@@ -445,8 +449,8 @@ async def _send_writes_once(
         raise ApiError(0, "ConnectionFailed", f"write may be lost: {error}") from error
 
 
-def _fenced(before_write: Callable[[str, str], None]) -> type[aiohttp.ClientRequest]:
-    """Return a request type that calls ``before_write`` once it has a connection."""
+def _fence_requests(before_write: Callable[[str, str], None]) -> type[aiohttp.ClientRequest]:
+    """Return a request class that calls ``before_write`` once a write has a connection."""
 
     class FencedRequest(aiohttp.ClientRequest):
         async def send(self, conn: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
@@ -457,14 +461,14 @@ def _fenced(before_write: Callable[[str, str], None]) -> type[aiohttp.ClientRequ
     return FencedRequest
 
 
-async def body_within(response: aiohttp.ClientResponse, most_bytes: int) -> bytes | None:
-    """Return the body of an answer; None if it is longer than that, and hang up."""
+async def body_within(response: aiohttp.ClientResponse, max_bytes: int) -> bytes | None:
+    """Return the body of an answer; hang up and return None if it is longer than ``max_bytes``."""
     parts: list[bytes] = []
-    left = most_bytes
+    remaining = max_bytes
     async for part in response.content.iter_any():
         parts.append(part)
-        left -= len(part)
-        if left < 0:
+        remaining -= len(part)
+        if remaining < 0:
             response.close()
             return None
     return b"".join(parts)
@@ -475,7 +479,7 @@ async def whole_lines(
 ) -> AsyncIterator[bytes]:
     """Yield whole lines from chunks of any size, in time linear in the bytes.
 
-    What follows the last newline is a line only ``with_last_part``.
+    The text after the last newline is a line only ``with_last_part``.
     """
     parts: list[bytes] = []
     async for chunk in chunks:
@@ -494,8 +498,8 @@ def _encode(body: object) -> bytes:
 
 
 def _target(path: str, params: Params | None) -> str:
-    # Names in it may be a tenant's words, such as those of owners: none of them is part of a query
-    # or of another path.
+    # Names in the path may come from tenants, such as names of owners. They must not inject a query
+    # or another path.
     if not _PATH.fullmatch(path):
         raise ApiError(404, "NotFound", f"no object has the path {path[:200]!r}")
     return f"{path}?{urlencode(params, doseq=True)}" if params else path
@@ -503,5 +507,5 @@ def _target(path: str, params: Params | None) -> str:
 
 def _resource(path: str) -> str:
     """Return the resource of a path without namespace and name: ``pods``, ``pods/binding``."""
-    found = _ADDRESSED.search(path)
-    return "".join(part or "" for part in found.groups()) if found else path
+    match = _RESOURCE_PATH.search(path)
+    return "".join(part or "" for part in match.groups()) if match else path

@@ -1,4 +1,4 @@
-"""Facts of the kinds that administrators write for the whole cluster, and a watch cache of them."""
+"""Facts of cluster-scoped objects that administrators write, and a watch cache of them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ S = TypeVar("S", bound=ApiModel)
 
 @dataclass(frozen=True, slots=True)
 class ClusterFacts(Generic[S]):
-    """One object; ``fault`` says why its spec is unreadable, empty if it is readable."""
+    """One object; ``fault`` is the error of an unreadable spec, else empty."""
 
     name: str
     uid: str
@@ -43,20 +43,20 @@ class ClusterFacts(Generic[S]):
 
     @property
     def demand(self) -> tuple[str, int]:
-        """Key of the spec: uid and generation, which no change of the status changes."""
+        """Key of the spec: uid and generation. A change of the status does not change it."""
         return self.uid, self.generation
 
     @property
     def age(self) -> tuple[str, str]:
-        """Sorts the oldest first, ties by name."""
-        return self.created, self.name  # timestamps of one form and zone sort as text
+        """Sort key: oldest first, ties by name."""
+        return self.created, self.name  # timestamps of one format and zone sort as text
 
 
 F = TypeVar("F", bound=ClusterFacts[Any])
 
 
 class ClusterObjects(Generic[F]):
-    """Objects of one kind by name; ``on_change`` is called when one appears, is edited or goes."""
+    """Objects of one kind by name; ``on_change`` is called when one is created, edited, deleted."""
 
     read: Callable[[wire.CustomObject], F]
 
@@ -65,10 +65,10 @@ class ClusterObjects(Generic[F]):
         self.on_change = on_change
 
     def put(self, key: Key, manifest: wire.CustomObject) -> None:
-        before, facts = self.known.get(key[1]), self.read(manifest)
+        previous, facts = self.known.get(key[1]), self.read(manifest)
         self.known[key[1]] = facts
-        # A new status alone is no change: the operator writes it, and would wake itself for ever.
-        if before is None or before.demand != facts.demand:
+        # The operator writes the status: a change of it must not trigger the operator again.
+        if previous is None or previous.demand != facts.demand:
             self.on_change()
 
     def delete(self, key: Key) -> None:

@@ -1,4 +1,4 @@
-"""Write conditions of a status: safe messages, and transition times that mean something."""
+"""Write conditions of a status, with printable messages and correct transition times."""
 
 from typing import Any
 
@@ -10,17 +10,17 @@ _MESSAGE_LENGTH = 1000
 
 def cleaned(text: str) -> str:
     """Return ``text`` without control characters, cut to the length of a condition message."""
-    shown = printable(text)
-    return shown if len(shown) <= _MESSAGE_LENGTH else shown[: _MESSAGE_LENGTH - 1] + "…"
+    one_line = printable(text)
+    return one_line if len(one_line) <= _MESSAGE_LENGTH else one_line[: _MESSAGE_LENGTH - 1] + "…"
 
 
 def printable(text: str) -> str:
-    """Return ``text`` with a space for each newline and other control character."""
+    """Return ``text`` with a space in place of each newline or other control character."""
     return "".join(c if c.isprintable() else " " for c in text)
 
 
 def disruption_target(reason: str, message: str, now: float) -> dict[str, str]:
-    """Return the condition of a pod that is deleted without asking its budgets."""
+    """Return the condition of a pod that is deleted without a check of its budgets."""
     return {
         "type": "DisruptionTarget",
         "status": "True",
@@ -38,16 +38,16 @@ def with_condition(
     Its transition time changes only when ``is_true`` does.
     """
     value = "True" if is_true else "False"
-    known = {c["type"]: c for c in status.get("conditions") or ()}
-    before = known.get(kind)
-    changed = quantities.format_timestamp(now)
-    if before is not None and before["status"] == value:
-        changed = before["lastTransitionTime"]
-    known[kind] = {
+    conditions = {c["type"]: c for c in status.get("conditions") or ()}
+    previous = conditions.get(kind)
+    transition_time = quantities.format_timestamp(now)
+    if previous is not None and previous["status"] == value:
+        transition_time = previous["lastTransitionTime"]
+    conditions[kind] = {
         "type": kind,
         "status": value,
         "reason": str(reason),
         "message": message,
-        "lastTransitionTime": changed,
+        "lastTransitionTime": transition_time,
     }
-    status["conditions"] = [known[name] for name in sorted(known)]
+    status["conditions"] = [conditions[name] for name in sorted(conditions)]

@@ -1,10 +1,10 @@
 """Credentials: the address of the API server, its CA, and the client's token or certificate.
 
-The pod's service account and kubeconfigs with a certificate or a token are read here. Those that
-run a program or ask an identity provider, and all that is odd, are the ``kubernetes`` package's; it
-is imported only then, because it costs half a second and 9 MiB. A :class:`Credentials` value never
-changes: when the server refuses one (rotated token, new CA), the client loads another from the same
-source.
+This module reads the pod's service account and kubeconfigs with a certificate or a token. The
+``kubernetes`` package reads all other kubeconfigs, such as those with a program or an identity
+provider. It is imported only then, because it costs half a second and 9 MiB. A :class:`Credentials`
+value never changes: when the server refuses one (rotated token, new CA), the client loads another
+from the same source.
 """
 
 import asyncio
@@ -22,10 +22,9 @@ import yaml
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _TOKEN_SECONDS: Final = 60.0
-"""So often the token of a service account is read again; the kubelet renews it in time."""
+"""Interval of reading a service account's token again; the kubelet renews it in time."""
 
-# A kubeconfig with any other field of the user, or of the cluster, is the package's, and one with
-# both tokens.
+# The package reads a kubeconfig with any other field of the user or the cluster, or both tokens.
 _USER_FIELDS: Final = frozenset(
     {
         "client-certificate",
@@ -50,7 +49,7 @@ _CLUSTER_FIELDS: Final = frozenset(
 
 
 class CredentialsError(Exception):
-    """The kubeconfig or the service account files cannot be used; says which and what to do."""
+    """The kubeconfig or service account cannot be used; the message names the file and remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +59,17 @@ class Credentials:
     server: str
     tls: ssl.SSLContext | bool
     authorization: Callable[[], str | None]
-    """Returns the Authorization header's value, None without a token; may raise CredentialsError:
-    the token file has vanished or is empty."""
+    """Returns the Authorization header's value, None without a token. Raises CredentialsError if
+    the token file is missing or empty."""
     server_hostname: str | None = None
     proxy: str | None = None
 
 
 class CredentialSource:
-    """Loads credentials, again if the server refuses them, from one place.
+    """Loads credentials from one source, again if the server refuses them.
 
-    The place is ``kubeconfig``; without it ``$KUBECONFIG``, then the pod's service account, then
-    ``~/.kube/config``. ``context`` names another context of the kubeconfig than the current one.
+    The source is ``kubeconfig``; without it ``$KUBECONFIG``, then the pod's service account, then
+    ``~/.kube/config``. ``context`` selects a context of the kubeconfig; default: the current one.
     """
 
     def __init__(self, kubeconfig: Path | None = None, context: str | None = None) -> None:
@@ -80,7 +79,7 @@ class CredentialSource:
         self._loaded: Credentials | None = None
 
     async def current(self) -> Credentials:
-        """Return the credentials in use, loaded on first call."""
+        """Return the current credentials; the first call loads them."""
         return self._loaded or await self.after(None)
 
     async def after(self, refused: Credentials | None) -> Credentials:
@@ -89,7 +88,7 @@ class CredentialSource:
         Raises:
             CredentialsError: the source cannot be read or is incomplete.
         """
-        async with self._lock:  # many callers at once cause one load
+        async with self._lock:  # concurrent callers cause one load
             if self._loaded is None or self._loaded is refused:
                 self._loaded = await self._load()
             return self._loaded
@@ -102,8 +101,8 @@ class CredentialSource:
         from kubernetes.aio import config
 
         contexts, current = config.list_kube_config_contexts(str(self._kubeconfig))  # type: ignore[no-untyped-call]  # untyped upstream
-        chosen = next((c for c in contexts if c["name"] == self._context), current)
-        return chosen["context"].get("namespace") or "default"
+        context = next((c for c in contexts if c["name"] == self._context), current)
+        return context["context"].get("namespace") or "default"
 
     async def _load(self) -> Credentials:
         place = self._kubeconfig or "the pod's service account"
@@ -124,12 +123,12 @@ class CredentialSource:
             ) from error
 
 
-def _kubeconfig_path(given: Path | None) -> Path | None:
+def _kubeconfig_path(explicit: Path | None) -> Path | None:
     """Return the kubeconfig to read, or None for the in-cluster service account."""
-    if given is not None:
-        return given
-    if named := os.environ.get("KUBECONFIG"):
-        return Path(named)
+    if explicit is not None:
+        return explicit
+    if from_environment := os.environ.get("KUBECONFIG"):
+        return Path(from_environment)
     return None if "KUBERNETES_SERVICE_HOST" in os.environ else Path.home() / ".kube" / "config"
 
 
@@ -137,7 +136,7 @@ def _kubeconfig_path(given: Path | None) -> Path | None:
 
 
 class _TokenFile:
-    """The token in a file that is renewed now and then."""
+    """The token in a file that the kubelet renews."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -181,13 +180,13 @@ def _of_service_account(environ: Mapping[str, str], folder: Path) -> Credentials
 
 
 def _of_plain_kubeconfig(path: Path, context: str | None) -> Credentials | None:
-    """Return the credentials of a kubeconfig, or None if they take more than to read files."""
+    """Return the credentials of a kubeconfig, or None if only the package can load them."""
     config = yaml.safe_load(path.read_bytes())
     if not isinstance(config, dict):
         return None
-    chosen = _named(config, "context", context or config.get("current-context"))
-    cluster = _named(config, "cluster", chosen.get("cluster"))
-    user = _named(config, "user", chosen["user"]) if chosen.get("user") else {}
+    context_entry = _entry(config, "context", context or config.get("current-context"))
+    cluster = _entry(config, "cluster", context_entry.get("cluster"))
+    user = _entry(config, "user", context_entry["user"]) if context_entry.get("user") else {}
     is_plain = user.keys() <= _USER_FIELDS and cluster.keys() <= _CLUSTER_FIELDS
     if (
         not is_plain
@@ -209,19 +208,19 @@ def _of_plain_kubeconfig(path: Path, context: str | None) -> Credentials | None:
     )
 
 
-def _named(config: dict[str, Any], kind: str, name: object) -> dict[str, Any]:
-    """Return the entry called ``name`` of one of the lists; empty if there is no such thing."""
+def _entry(config: dict[str, Any], kind: str, name: object) -> dict[str, Any]:
+    """Return the entry ``name`` of the list of ``kind``; empty without such an entry."""
     for entry in config.get(f"{kind}s") or ():
         if entry.get("name") == name:
-            found = entry.get(kind)
-            return found if isinstance(found, dict) else {}
+            section = entry.get(kind)
+            return section if isinstance(section, dict) else {}
     return {}
 
 
 def _path(section: Mapping[str, Any], field: str, folder: Path) -> str | None:
-    """Return the path in ``field``, relative to the kubeconfig; data beside it counts before."""
-    named = section.get(field)
-    return str(folder / named) if named and f"{field}-data" not in section else None
+    """Return the path in ``field``, relative to the kubeconfig; inline data takes precedence."""
+    path = section.get(field)
+    return str(folder / path) if path and f"{field}-data" not in section else None
 
 
 def _tls(cluster: Mapping[str, Any], user: Mapping[str, Any], folder: Path) -> ssl.SSLContext:
@@ -233,15 +232,15 @@ def _tls(cluster: Mapping[str, Any], user: Mapping[str, Any], folder: Path) -> s
     if cluster.get("insecure-skip-tls-verify"):
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-    with tempfile.TemporaryDirectory() as scratch:  # certificate and key are read from files only
+    with tempfile.TemporaryDirectory() as scratch:  # ssl reads certificate and key only from files
         files: list[str | None] = []
         for field in ("client-certificate", "client-key"):
             files.append(_path(user, field, folder))
             if inline := user.get(f"{field}-data"):
-                written = Path(scratch, field)
-                written.touch(0o600)
-                written.write_bytes(base64.b64decode(inline))
-                files[-1] = str(written)
+                file = Path(scratch, field)
+                file.touch(0o600)
+                file.write_bytes(base64.b64decode(inline))
+                files[-1] = str(file)
         if files[0] is not None:
             context.load_cert_chain(files[0], files[1])
     return context

@@ -1,7 +1,7 @@
-"""CEL selectors of devices: whether an expression is true of a device.
+"""CEL selectors of devices: evaluate an expression for a device.
 
-The library is imported with the first selector: a cluster without Dynamic Resource Allocation does
-not pay for it.
+The first selector imports the library: a cluster without Dynamic Resource Allocation does not pay
+for it.
 """
 
 import re
@@ -15,49 +15,49 @@ from bireme.kube.quantities import parse_quantity
 
 _ID = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 Facts = tuple[tuple[str, str, str, Any], ...]
-"""Kind ("attribute" or "capacity"), domain, name and value of what an expression can read."""
-_LONGEST: Final = 256
-# Macros repeat a part of the expression, in themselves without end; a pattern can take as long.
+"""Kind ("attribute" or "capacity"), domain, name and value of the facts of a device."""
+_MAX_LENGTH: Final = 256
+# Nested macros repeat a part of the expression without bound; a regular expression can be as slow.
 _SLOW: Final = frozenset(("all", "exists", "exists_one", "existsOne", "filter", "map", "matches"))
 
 
 def is_short(expression: str) -> bool:
-    """Return whether a tenant may have ``expression`` evaluated: it takes milliseconds at most."""
-    return len(expression) <= _LONGEST and _SLOW.isdisjoint(_words(expression))
+    """Return whether ``expression`` is cheap enough for tenants: milliseconds at most."""
+    return len(expression) <= _MAX_LENGTH and _SLOW.isdisjoint(_identifiers(expression))
 
 
 def selects(expression: str, driver: str, device: wire.V1Device) -> bool | None:
-    """Return whether ``expression`` is true of ``device``; None if that cannot be told."""
+    """Return whether ``expression`` is true of ``device``; None if it cannot be evaluated."""
     return is_true(expression, driver, read_by(expression, driver, device))
 
 
 def read_by(expression: str, driver: str, device: wire.V1Device) -> Facts:
-    """Return the facts of ``device`` whose names ``expression`` contains.
+    """Return the facts of ``device`` whose names occur in ``expression``.
 
-    Devices differ in serial numbers, which no selector reads: what remains of thousands is alike.
+    Devices differ in serial numbers, which no selector reads. Without them thousands are equal.
     """
-    words = _words(expression)
-    found: list[tuple[str, str, str, Any]] = []
+    names = _identifiers(expression)
+    facts: list[tuple[str, str, str, Any]] = []
     for name, value in (device.attributes or {}).items():
-        domain, _, own = name.rpartition("/")
-        if own in words:
-            found.append(("attribute", domain or driver, own, value))
+        domain, _, short_name = name.rpartition("/")
+        if short_name in names:
+            facts.append(("attribute", domain or driver, short_name, value))
     for name, amount in (device.capacity or {}).items():
-        domain, _, own = name.rpartition("/")
-        if own in words:
-            found.append(("capacity", domain or driver, own, amount.value))
-    return tuple(sorted(found, key=lambda fact: fact[:3]))
+        domain, _, short_name = name.rpartition("/")
+        if short_name in names:
+            facts.append(("capacity", domain or driver, short_name, amount.value))
+    return tuple(sorted(facts, key=lambda fact: fact[:3]))
 
 
 @lru_cache(maxsize=1024)
-def _words(expression: str) -> frozenset[str]:
+def _identifiers(expression: str) -> frozenset[str]:
     return frozenset(_ID.findall(expression))
 
 
 @lru_cache(maxsize=8192)
 def is_true(expression: str, driver: str, facts: Facts) -> bool | None:
     """Return whether ``expression`` is true of a device with ``facts``; None as in selects."""
-    # Any failure is the expression's: a function that is not known here, a missing attribute.
+    # Any failure is due to the expression: an unknown function, a missing attribute.
     try:
         answer = _program(expression)(driver, facts)
     except Exception:  # noqa: BLE001
@@ -86,15 +86,15 @@ def _program(expression: str) -> Callable[[str, Facts], Any]:
             return celtypes.IntType(value.integer)
         return _version(value.version or "")
 
-    def compare(left: Any, right: Any) -> Any:
-        return celtypes.IntType((left > right) - (left < right))
+    def compare(first: Any, second: Any) -> Any:
+        return celtypes.IntType((first > second) - (first < second))
 
     functions: dict[str, Callable[..., Any]] = {
         "quantity": _quantity,
         "semver": _version,
         "compareTo": compare,
-        "isGreaterThan": lambda left, right: celtypes.BoolType(left > right),
-        "isLessThan": lambda left, right: celtypes.BoolType(left < right),
+        "isGreaterThan": lambda first, second: celtypes.BoolType(first > second),
+        "isLessThan": lambda first, second: celtypes.BoolType(first < second),
     }
     environment = celpy.Environment()
     program = environment.program(environment.compile(expression), functions=functions)
@@ -105,8 +105,8 @@ def _program(expression: str) -> Callable[[str, Facts], Any]:
             key = celtypes.StringType(domain)
             if key not in kinds[kind]:
                 kinds[kind][key] = celtypes.MapType()
-            made = attribute(value) if kind == "attribute" else _quantity(value)
-            kinds[kind][key][celtypes.StringType(name)] = made
+            cel_value = attribute(value) if kind == "attribute" else _quantity(value)
+            kinds[kind][key][celtypes.StringType(name)] = cel_value
         device = celtypes.MapType(
             {
                 celtypes.StringType("driver"): celtypes.StringType(driver),
@@ -122,8 +122,8 @@ def _program(expression: str) -> Callable[[str, Facts], Any]:
 
 
 def _quantity(value: Any) -> Fraction:
-    given = value if isinstance(value, int | float) else str(value)
-    return Fraction(parse_quantity("capacity", given))
+    number = value if isinstance(value, int | float) else str(value)
+    return Fraction(parse_quantity("capacity", number))
 
 
 def _version(text: Any) -> tuple[int, int, int]:

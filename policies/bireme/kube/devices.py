@@ -1,15 +1,15 @@
-"""Devices by Dynamic Resource Allocation: what nodes have of each class, and what claims ask.
+"""Devices of Dynamic Resource Allocation: the devices of nodes by class, and demands of claims.
 
-A device class is an amount that nodes offer, as a resource is: the devices of its slices on a node
-that match its selectors, less those that claims have been allocated. Its name there is the extended
-resource that it backs, or else the one that Kubernetes gives every class.
+A device class is planned like a resource of nodes. Its amount is the number of devices on the node
+that match the class, less allocated devices. Its name is the extended resource that the class
+backs, or else the implicit one that Kubernetes gives every class.
 
-Planned are claims that are made for each pod and ask for so many devices of a class, and extended
-resources. Selectors in a claim are a demand on the node where they select all or none of the
-devices that the class has there, allocated ones included: what is allocated comes free. All else,
-and classes that share devices with others, is left to kube-scheduler.
+Bireme plans extended resources, and claims from a template for a number of devices of a class.
+Selectors in a claim become a demand on the node, if they select all or none of the devices of the
+class there. Allocated devices count too, because they become free. Other claims, and classes that
+share devices with other classes, are left to kube-scheduler.
 
-Nothing is watched before a gang names a claim or asks for a resource that no node offers.
+Nothing is watched before a gang names a claim or requests a resource that no node offers.
 """
 
 from collections import Counter
@@ -31,49 +31,50 @@ from bireme.core.resources import Request, add, request_of
 from bireme.kube import wire
 from bireme.kube.device_selectors import Facts, is_short, is_true, read_by, selects
 from bireme.kube.volume_objects import PodClaims
-from bireme.kube.volumes import Demands, Folded
+from bireme.kube.volumes import Demands, ResolvedClaims
 
 CLASS_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
-"""Prefix of the extended resource that every device class is without a name of its own."""
+"""Prefix of the implicit extended resource of a device class."""
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 DeviceId = tuple[str, str, str]
 """Driver, pool and name of a device."""
-# Selectors in claims are of tenants: one of them must not keep all others waiting for a decision.
+# Tenants write the selectors in claims: bound their cost, so that one tenant does not delay the
+# decisions for all others.
 _MAX_SELECTORS: Final = 16
 """Different selectors in the templates of a namespace."""
 _MAX_KINDS: Final = 32
-"""Kinds of devices that a selector tells apart by what it reads of them."""
-_TEXTS_KEPT: Final = 256
-"""Selectors of which it is kept what they read of a slice."""
+"""Kinds of devices that a selector can distinguish by the attributes that it reads."""
+_MAX_TEXTS: Final = 256
+"""Selectors whose attributes of a slice are cached."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Allocation:
-    """The devices of one claim, and the pod that it is for; empty for none or several."""
+    """The devices of one claim, and its pod; ``pod`` is empty for none or several."""
 
     devices: tuple[DeviceId, ...]
     pod: str
     is_extended: bool
-    """It was made for a pod that asks for an extended resource, which counts it already."""
+    """Created for a pod with an extended resource, whose request counts the devices already."""
 
 
 @dataclass(frozen=True, slots=True)
 class _ClassDevices:
-    """The devices that match some selectors; ``left`` says why they are not planned."""
+    """The devices that match some selectors; ``reason`` says why they are not planned."""
 
     nodes: Mapping[DeviceId, str]
-    left: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class _Selected:
-    """Which devices of a class some selectors select.
+class _Selection:
+    """The devices of a class that some selectors select.
 
     Attributes:
-        whole: Matches the nodes all of whose devices they select.
-        in_part: How many they select on each node of which they select some.
-        is_told: False where it is not known for all devices.
+        whole: Matches the nodes on which they select all devices.
+        in_part: Number of selected devices on nodes where they select only some.
+        is_told: False if a selector cannot be evaluated for some device.
     """
 
     whole: tuple[SelectorTerm, ...] = ()
@@ -83,10 +84,9 @@ class _Selected:
 
 @dataclass(slots=True)
 class Devices:
-    """Cache of slices, classes, templates and claims, and what follows from them.
+    """Cache of slices, classes, templates and claims; it resolves device claims to demands.
 
-    ``on_change`` and ``on_wanted`` are called, and the other attributes mean, as in
-    :class:`bireme.kube.volumes.Volumes`.
+    The first six attributes are as in :class:`bireme.kube.volumes.Volumes`.
     """
 
     on_change: Callable[[], None]
@@ -101,19 +101,19 @@ class Devices:
     templates: dict[Key, wire.V1DeviceClaim] = field(default_factory=dict)
     claims: dict[Key, _Allocation] = field(default_factory=dict)
     _matched: dict[tuple[str, ...], _ClassDevices] = field(default_factory=dict)
-    """By selectors; like the next two, of the slices and classes as they are."""
+    """By selectors; this and the next two are valid until slices or classes change."""
     _classes: dict[str, _ClassDevices] = field(default_factory=dict)
     _resources: dict[str, str] | None = None
     _selectors: dict[str, Counter[str]] = field(default_factory=dict)
     """The selectors in the templates of each namespace."""
     _facts: dict[str, dict[str, tuple[Facts, ...]]] = field(default_factory=dict)
-    """What selectors in claims read of the devices of each slice."""
-    _selected: dict[tuple[str, tuple[str, ...]], "_Selected"] = field(default_factory=dict)
-    """By class and selectors; of the slices and classes as they are."""
+    """Attributes that selectors in claims read of the devices of each slice."""
+    _selected: dict[tuple[str, tuple[str, ...]], "_Selection"] = field(default_factory=dict)
+    """By class and selectors; valid until slices or classes change."""
     _by_plugin: frozenset[str] = frozenset()
-    """Names that some node offers without Dynamic Resource Allocation."""
+    """Resources that some node offers by a device plug-in."""
 
-    # --- what is watched ---
+    # --- watched objects ---
 
     def put_slice(self, key: Key, manifest: wire.V1ResourceSlice) -> None:
         if self.slices.get(key[1]) != manifest.spec:
@@ -155,8 +155,8 @@ class Devices:
 
     def _count_selectors(self, key: Key, times: int = -1) -> None:
         template, counted = self.templates.get(key), self._selectors.setdefault(key[0], Counter())
-        for asked in (template.requests if template else None) or ():
-            for text in _texts(asked.exactly.selectors or () if asked.exactly else ()):
+        for request in (template.requests if template else None) or ():
+            for text in _texts(request.exactly.selectors or () if request.exactly else ()):
                 counted[text] += times
                 if not counted[text]:
                     del counted[text]
@@ -178,51 +178,51 @@ class Devices:
         self._drop(self.claims, key)
 
     def want(self) -> None:
-        """Have all this watched from now on."""
+        """Start to watch these objects."""
         if not self.is_wanted:
             self.is_wanted = True
             self.on_wanted()
 
     def all_listed(self) -> None:
-        """Take note that every collection has been listed."""
+        """Record that every collection has been listed."""
         self.is_known = True
         self._offers_changed()
 
-    def _put(self, known: dict[_K, _V], key: _K, facts: _V) -> None:
-        if known.get(key) != facts:
-            known[key] = facts
-            self._changed()
+    def _put(self, cache: dict[_K, _V], key: _K, facts: _V) -> None:
+        if cache.get(key) != facts:
+            cache[key] = facts
+            self._notify()
 
-    def _drop(self, known: dict[_K, _V], key: _K) -> None:
-        if known.pop(key, None) is not None:
-            self._changed()
+    def _drop(self, cache: dict[_K, _V], key: _K) -> None:
+        if cache.pop(key, None) is not None:
+            self._notify()
 
     def _offers_changed(self) -> None:
         self._matched, self._classes, self._resources = {}, {}, None
         self._selected.clear()
         self.offers_revision += 1
-        self._changed()
+        self._notify()
 
-    def _changed(self) -> None:
+    def _notify(self) -> None:
         self.revision += 1
         if self.is_known:
             self.on_change()
 
-    # --- what nodes offer, and what is used of it ---
+    # --- capacity of nodes and its usage ---
 
     def resources(self) -> dict[str, str]:
-        """Return the resource by which each class is counted: one for classes that select alike."""
+        """Return the resource of each class; classes with the same selectors share one."""
         if self._resources is None:
             self._resources = {}
-            alike: dict[frozenset[str], list[str]] = {}
+            by_selectors: dict[frozenset[str], list[str]] = {}
             for name in sorted(self.classes):
-                alike.setdefault(frozenset(self._expressions(name)), []).append(name)
-            for names in alike.values():
-                own = {name: self.classes[name].extended_resource_name for name in names}
-                given = sorted({each for each in own.values() if each})
-                shared = given[0] if given else f"{CLASS_PREFIX}{names[0]}"
+                by_selectors.setdefault(frozenset(self._expressions(name)), []).append(name)
+            for names in by_selectors.values():
+                resource_of = {name: self.classes[name].extended_resource_name for name in names}
+                explicit = sorted({resource for resource in resource_of.values() if resource})
+                shared = explicit[0] if explicit else f"{CLASS_PREFIX}{names[0]}"
                 for name in names:
-                    self._resources[name] = own[name] or shared
+                    self._resources[name] = resource_of[name] or shared
         return self._resources
 
     def _by_resource(self) -> dict[str, str]:
@@ -233,177 +233,180 @@ class Devices:
         """Return the devices of each node by class: node to resource to amount."""
         if not self.is_known:
             return {}
-        found: dict[str, Counter[str]] = {}
+        offers: dict[str, Counter[str]] = {}
         names = self._by_resource()
         for resource, name in names.items():
-            for where in self._of_class(name).nodes.values():
-                found.setdefault(where, Counter())[resource] += 1
+            for node_name in self._of_class(name).nodes.values():
+                offers.setdefault(node_name, Counter())[resource] += 1
         by_plugin = set()
         resources = set(names)
         for node in nodes:
             offered = {r for r in resources if node.allocatable.get(r)}
             by_plugin |= offered
-            offer = found.setdefault(node.name, Counter())
-            for resource in offered:  # there kube-scheduler counts what the device plug-in offers
+            offer = offers.setdefault(node.name, Counter())
+            for resource in offered:  # kube-scheduler counts the device plug-in's amount there
                 del offer[resource]
-            for resource in resources - offered:  # every node is known to offer none
+            for resource in resources - offered:  # 0, not unknown
                 offer.setdefault(resource, 0)
         self._by_plugin = frozenset(by_plugin)
-        return {where: dict(offer) for where, offer in found.items()}
+        return {node_name: dict(offer) for node_name, offer in offers.items()}
 
     def usage(self, is_planned: Callable[[Key], bool]) -> Iterator[tuple[str, Request]]:
         """Yield (node, request) of allocated devices.
 
-        Left out are those of pods that count as planned until they are on their node, by
-        namespace and name.
+        Devices of pods for which ``is_planned`` (namespace, name) is true are left out.
         """
-        found = {r: self._of_class(name).nodes for r, name in self._by_resource().items()}
+        nodes_by_resource = {
+            r: self._of_class(name).nodes for r, name in self._by_resource().items()
+        }
         for key, claim in self.claims.items():
             if claim.is_extended or not claim.devices:
                 continue
             if claim.pod and is_planned((key[0], claim.pod)):
                 continue
             for device in claim.devices:
-                for resource, devices in found.items():
-                    if device in devices:
-                        yield devices[device], ((resource, 1),)
+                for resource, node_of in nodes_by_resource.items():
+                    if device in node_of:
+                        yield node_of[device], ((resource, 1),)
 
-    # --- what a gang's claims ask ---
+    # --- demands of a gang's claims ---
 
     def asks(self, tasks: Iterable[Task]) -> bool:
-        """Return whether ``tasks`` ask for an extended resource that a class backs."""
+        """Return whether ``tasks`` request an extended resource that a class backs."""
         if not self.is_known:
             return False
         names = self.resources().values()
         return any(name in names for task in tasks for name, _ in task.request)
 
-    def fold(self, namespace: str, tasks: Sequence[tuple[Task, PodClaims]]) -> Folded:
-        """Return the tasks with what their claims ask of devices added to what they ask."""
+    def fold(self, namespace: str, tasks: Sequence[tuple[Task, PodClaims]]) -> ResolvedClaims:
+        """Return the tasks with the demands of their device claims added to their own."""
         plain = tuple(task for task, _ in tasks)
         if any(used.devices for _, used in tasks):
             self.want()
             if not self.is_known:
-                words = "the operator has not read ResourceSlices and what belongs to them yet"
-                return Folded(plain, (Reason.CLAIM_NOT_READY, words))
+                message = "the operator has not read ResourceSlices and what belongs to them yet"
+                return ResolvedClaims(plain, (Reason.CLAIM_NOT_READY, message))
         elif not self.asks(plain):
-            return Folded(plain)
-        folded, faults = [], []
-        left: list[str] = []
+            return ResolvedClaims(plain)
+        resolved, faults = [], []
+        reasons: list[str] = []
         for task, used in tasks:
-            found = [self._of_claim(namespace, claim) for claim in used.devices]
-            found += [self._of_extended(name) for name, _ in task.request]
+            parts = [self._of_claim(namespace, claim) for claim in used.devices]
+            parts += [self._of_extended(name) for name, _ in task.request]
             request = dict(task.request)
             demands = dict.fromkeys(task.constraints.demands)
-            for each in found:
-                request = add(request, each.request)
-                demands.update(dict.fromkeys(each.nodes))
-                faults.append(each.fault)
-                left += each.left
+            for part in parts:
+                request = add(request, part.request)
+                demands.update(dict.fromkeys(part.nodes))
+                faults.append(part.fault)
+                reasons += part.reasons
             constraints = replace(task.constraints, demands=tuple(demands))
-            folded.append(replace(task, request=request_of(request), constraints=constraints))
+            resolved.append(replace(task, request=request_of(request), constraints=constraints))
         fault = next(filter(None, faults), "")
-        return Folded(
-            tuple(folded),
+        return ResolvedClaims(
+            tuple(resolved),
             (Reason.CLAIM_NOT_READY, fault) if fault else None,
-            tuple(dict.fromkeys(left)),
+            tuple(dict.fromkeys(reasons)),
         )
 
     def _of_extended(self, name: str) -> Demands:
-        """Return what it takes to plan an extended resource, if a class backs it."""
+        """Return the reason why an extended resource of a class is not planned, if any."""
         of_class = self._by_resource().get(name)
-        words = self._of_class(of_class).left if of_class is not None else ""
-        return Demands(left=(words,)) if words else Demands()
+        reason = self._of_class(of_class).reason if of_class is not None else ""
+        return Demands(reasons=(reason,)) if reason else Demands()
 
     def _of_claim(self, namespace: str, claim: wire.V1PodResourceClaim) -> Demands:
-        """Return what one claim of a pod asks."""
+        """Return the demands of one claim of a pod."""
         source = f"resource claim {claim.name}"
         if claim.resource_claim_name is not None:
             named = claim.resource_claim_name
             if (namespace, named) not in self.claims:
                 return Demands(f'resourceclaim "{named}" not found')
-            return Demands(left=(f"{source}, which is not made for each pod",))
+            return Demands(reasons=(f"{source}, which is not made for each pod",))
         if claim.resource_claim_template_name is None:
-            return Demands(left=(f"{source}, which is not made from a template",))
+            return Demands(reasons=(f"{source}, which is not made from a template",))
         template = self.templates.get((namespace, claim.resource_claim_template_name))
         if template is None:
             named = claim.resource_claim_template_name
             return Demands(f'resourceclaimtemplate "{named}" not found')
         if template.constraints:
-            return Demands(left=(f"{source}, whose devices must be alike or unlike",))
+            return Demands(reasons=(f"{source}, whose devices must be alike or unlike",))
         request: dict[str, int] = {}
         nodes: list[NodeDemand] = []
-        for asked in template.requests or ():
-            found = self._of_request(namespace, source, asked)
-            if found.fault or found.left:
-                return found
-            request = add(request, found.request)
-            nodes += found.nodes
+        for device_request in template.requests or ():
+            demands = self._of_request(namespace, source, device_request)
+            if demands.fault or demands.reasons:
+                return demands
+            request = add(request, demands.request)
+            nodes += demands.nodes
         return Demands(request=request_of(request), nodes=tuple(nodes))
 
-    def _of_request(self, namespace: str, source: str, asked: wire.V1DeviceRequest) -> Demands:
-        exactly = asked.exactly
+    def _of_request(
+        self, namespace: str, source: str, device_request: wire.V1DeviceRequest
+    ) -> Demands:
+        exactly = device_request.exactly
         if exactly is None:
-            return Demands(left=(f"{source}, which has alternatives",))
+            return Demands(reasons=(f"{source}, which has alternatives",))
         name = exactly.device_class_name
         if name not in self.classes:
             return Demands(f"{source}: device class {name} does not exist")
         odd = exactly.capacity is not None or bool(exactly.derived_attributes)
         if exactly.allocation_mode not in (None, "ExactCount") or exactly.admin_access or odd:
-            return Demands(left=(f"{source}, which asks for more than so many devices",))
+            return Demands(reasons=(f"{source}, which asks for more than so many devices",))
         matched = self._of_class(name)
-        if matched.left:
-            return Demands(left=(matched.left,))
+        if matched.reason:
+            return Demands(reasons=(matched.reason,))
         resource, count = self.resources()[name], exactly.count or 1
         if resource in self._by_plugin:
-            words = f"{source}, for {resource}, which some nodes offer without claims"
-            return Demands(left=(words,))
-        own = self._expressions(name)
-        texts = tuple(text for text in _texts(exactly.selectors or ()) if text not in own)
+            reason = f"{source}, for {resource}, which some nodes offer without claims"
+            return Demands(reasons=(reason,))
+        class_texts = self._expressions(name)
+        texts = tuple(text for text in _texts(exactly.selectors or ()) if text not in class_texts)
         nodes: tuple[NodeDemand, ...] = ()
         if texts:
             selected = self._of_selectors(namespace, name, texts)
             if selected is None:
-                return Demands(left=(f"{source}, whose selectors cannot be told here",))
+                return Demands(reasons=(f"{source}, whose selectors cannot be told here",))
             for node, number in selected.in_part.items():
                 if number >= count:
-                    words = f"{source}, which selects some devices of node {node} and not others"
-                    return Demands(left=(words,))
+                    reason = f"{source}, which selects some devices of node {node} and not others"
+                    return Demands(reasons=(reason,))
             nodes = (NodeDemand(f"devices of class {name} for {source}", selected.whole),)
         return Demands(request=((resource, count),), nodes=nodes)
 
     def _of_selectors(
         self, namespace: str, name: str, texts: tuple[str, ...]
-    ) -> "_Selected | None":
-        """Return what selectors of a claim select of a class; None where that cannot be told."""
+    ) -> "_Selection | None":
+        """Return the selection of a claim's selectors in a class; None if it is unknown."""
         is_much = len(self._selectors.get(namespace, ())) > _MAX_SELECTORS
         if is_much or not all(map(is_short, texts)):
             return None
         if (name, texts) not in self._selected:
             self._selected[name, texts] = self._select(name, texts)
-        found = self._selected[name, texts]
-        return found if found.is_told else None
+        selection = self._selected[name, texts]
+        return selection if selection.is_told else None
 
-    def _select(self, name: str, texts: tuple[str, ...]) -> "_Selected":
-        own = self._of_class(name).nodes
+    def _select(self, name: str, texts: tuple[str, ...]) -> "_Selection":
+        node_of = self._of_class(name).nodes
         kinds: dict[str, set[tuple[str, Facts]]] = {text: set() for text in texts}
         all_of: Counter[str] = Counter()
         selected: Counter[str] = Counter()
-        for at_slice, at in self._whole_pools():
-            facts = [self._facts_of(at_slice, at, text) for text in texts]
-            for number, device in enumerate(at.devices or ()):
-                node = own.get((at.driver, at.pool.name, device.name))
+        for slice_name, spec in self._whole_pools():
+            facts = [self._facts_of(slice_name, spec, text) for text in texts]
+            for number, device in enumerate(spec.devices or ()):
+                node = node_of.get((spec.driver, spec.pool.name, device.name))
                 if node is None:
                     continue
                 all_of[node] += 1
                 is_selected = True
-                # As in kube-scheduler: the first that is false ends it.
+                # As in kube-scheduler: the first false selector ends the evaluation.
                 for text, of_slice in zip(texts, facts, strict=True):
-                    kinds[text].add((at.driver, of_slice[number]))
+                    kinds[text].add((spec.driver, of_slice[number]))
                     if len(kinds[text]) > _MAX_KINDS:
-                        return _Selected(is_told=False)
-                    answer = is_true(text, at.driver, of_slice[number])
+                        return _Selection(is_told=False)
+                    answer = is_true(text, spec.driver, of_slice[number])
                     if answer is None:
-                        return _Selected(is_told=False)
+                        return _Selection(is_told=False)
                     is_selected = is_selected and answer
                     if not is_selected:
                         break
@@ -411,74 +414,81 @@ class Devices:
         whole = tuple(sorted(n for n, number in selected.items() if 0 < number == all_of[n]))
         inside = Requirement("metadata.name", SelectorOperator.IN, whole)
         in_part = {n: number for n, number in sorted(selected.items()) if 0 < number < all_of[n]}
-        return _Selected((SelectorTerm(names=(inside,)),), in_part)
+        return _Selection((SelectorTerm(names=(inside,)),), in_part)
 
     def _facts_of(
-        self, at_slice: str, at: wire.V1ResourceSliceSpec, text: str
+        self, slice_name: str, spec: wire.V1ResourceSliceSpec, text: str
     ) -> tuple[Facts, ...]:
-        """Return what ``text`` reads of each device of a slice."""
-        known = self._facts.setdefault(at_slice, {})
-        if text not in known:
-            if len(known) >= _TEXTS_KEPT:
-                known.clear()
-            known[text] = tuple(read_by(text, at.driver, device) for device in at.devices or ())
-        return known[text]
+        """Return the attributes that ``text`` reads of each device of a slice."""
+        cached = self._facts.setdefault(slice_name, {})
+        if text not in cached:
+            if len(cached) >= _MAX_TEXTS:
+                cached.clear()
+            cached[text] = tuple(
+                read_by(text, spec.driver, device) for device in spec.devices or ()
+            )
+        return cached[text]
 
-    # --- which devices a class has ---
+    # --- devices of a class ---
 
     def _expressions(self, name: str) -> tuple[str, ...]:
         return _texts(self.classes[name].selectors or ())
 
     def _of_class(self, name: str) -> _ClassDevices:
-        """Return the devices of a class; not planned where they are another class's too."""
-        known = self._classes.get(name)
-        if known is None:
-            known = self._classes[name] = self._apart(name)
-        return known
+        """Return the devices of a class; with a reason if another class has some of them too."""
+        cached = self._classes.get(name)
+        if cached is None:
+            cached = self._classes[name] = self._devices_of(name)
+        return cached
 
-    def _apart(self, name: str) -> _ClassDevices:
-        own = self._matching(self._expressions(name))
-        if own.left:
-            return replace(own, left=f"devices of class {name}, {own.left}")
+    def _devices_of(self, name: str) -> _ClassDevices:
+        devices = self._matching(self._expressions(name))
+        if devices.reason:
+            return replace(devices, reason=f"devices of class {name}, {devices.reason}")
         resource = self.resources()
         for other in self.classes:
             is_alike = set(self._expressions(other)) == set(self._expressions(name))
             if is_alike and resource[other] == resource[name]:
                 continue
             if resource[other] == resource[name]:
-                return replace(own, left=f"devices of class {name}, which {other} names alike")
-            theirs = self._matching(self._expressions(other))
-            if own.nodes.keys() & theirs.nodes.keys():
                 return replace(
-                    own, left=f"devices of class {name}, some of which are of class {other} too"
+                    devices, reason=f"devices of class {name}, which {other} names alike"
                 )
-        return own
+            other_devices = self._matching(self._expressions(other))
+            if devices.nodes.keys() & other_devices.nodes.keys():
+                return replace(
+                    devices,
+                    reason=f"devices of class {name}, some of which are of class {other} too",
+                )
+        return devices
 
     def _matching(self, expressions: tuple[str, ...]) -> _ClassDevices:
-        """Return the devices of which all ``expressions`` are true."""
-        known = self._matched.get(expressions)
-        if known is None:
-            known = self._matched[expressions] = self._match(expressions)
-        return known
+        """Return the devices for which all ``expressions`` are true."""
+        cached = self._matched.get(expressions)
+        if cached is None:
+            cached = self._matched[expressions] = self._match(expressions)
+        return cached
 
     def _match(self, expressions: tuple[str, ...]) -> _ClassDevices:
-        found: dict[DeviceId, str] = {}
-        left = ""
-        for _, at in self._whole_pools():
-            for device in at.devices or ():
-                answers = [selects(text, at.driver, device) for text in expressions]
+        node_of: dict[DeviceId, str] = {}
+        reason = ""
+        for _, spec in self._whole_pools():
+            for device in spec.devices or ():
+                answers = [selects(text, spec.driver, device) for text in expressions]
                 if None in answers:
-                    left = left or "whose selectors cannot be told here"
-                elif all(answers) and not self._is_plain(at, device):
-                    left = left or "some of which are shared, divided, tainted or of several nodes"
-                elif all(answers) and at.node_name is not None:
-                    found[at.driver, at.pool.name, device.name] = at.node_name
-        return _ClassDevices(found, left)
+                    reason = reason or "whose selectors cannot be told here"
+                elif all(answers) and not self._is_plain(spec, device):
+                    reason = (
+                        reason or "some of which are shared, divided, tainted or of several nodes"
+                    )
+                elif all(answers) and spec.node_name is not None:
+                    node_of[spec.driver, spec.pool.name, device.name] = spec.node_name
+        return _ClassDevices(node_of, reason)
 
-    def _is_plain(self, at: wire.V1ResourceSliceSpec, device: wire.V1Device) -> bool:
-        """Return whether a pod of one node has the device to itself, without further rules."""
+    def _is_plain(self, spec: wire.V1ResourceSliceSpec, device: wire.V1Device) -> bool:
+        """Return whether a device belongs to one node and one pod, without further rules."""
         is_odd = (
-            at.node_name is None
+            spec.node_name is None
             or device.consumes_counters
             or device.taints
             or device.allow_multiple_allocations
@@ -486,34 +496,34 @@ class Devices:
             or device.binding_conditions
             or device.node_allocatable_resources is not None
         )
-        return not is_odd and not any(_taints(rule, at, device) for rule in self.rules.values())
+        return not is_odd and not any(_taints(rule, spec, device) for rule in self.rules.values())
 
     def _whole_pools(self) -> Iterator[tuple[str, wire.V1ResourceSliceSpec]]:
-        """Yield the newest slices of the pools of which all have been published, by name."""
+        """Yield name and spec of the newest slices of completely published pools."""
         pools: dict[tuple[str, str], list[tuple[str, wire.V1ResourceSliceSpec]]] = {}
-        for name, each in self.slices.items():
-            pools.setdefault((each.driver, each.pool.name), []).append((name, each))
-        for some in pools.values():
-            newest = max(each.pool.generation for _, each in some)
-            current = [(name, each) for name, each in some if each.pool.generation == newest]
+        for name, spec in self.slices.items():
+            pools.setdefault((spec.driver, spec.pool.name), []).append((name, spec))
+        for slices in pools.values():
+            newest = max(spec.pool.generation for _, spec in slices)
+            current = [(name, spec) for name, spec in slices if spec.pool.generation == newest]
             if len(current) == current[0][1].pool.resource_slice_count:
                 yield from current
 
 
 def _taints(
-    rule: wire.V1DeviceTaintRuleSpec, at: wire.V1ResourceSliceSpec, device: wire.V1Device
+    rule: wire.V1DeviceTaintRuleSpec, spec: wire.V1ResourceSliceSpec, device: wire.V1Device
 ) -> bool:
     """Return whether ``rule`` keeps pods from a device."""
     selected = rule.device_selector
     if selected is None or rule.taint.effect not in ("NoSchedule", "NoExecute"):
         return False
     pairs = (
-        (selected.driver, at.driver),
-        (selected.pool, at.pool.name),
+        (selected.driver, spec.driver),
+        (selected.pool, spec.pool.name),
         (selected.device, device.name),
     )
-    return all(wanted is None or wanted == own for wanted, own in pairs)
+    return all(required is None or required == actual for required, actual in pairs)
 
 
 def _texts(selectors: Iterable[wire.V1DeviceSelector]) -> tuple[str, ...]:
-    return tuple(each.cel.expression for each in selectors if each.cel is not None)
+    return tuple(selector.cel.expression for selector in selectors if selector.cel is not None)

@@ -1,9 +1,9 @@
-"""PodDisruptionBudgets: check whether a whole gang may be evicted, before any pod is.
+"""PodDisruptionBudgets: check whether a whole gang may be evicted, before the first eviction.
 
-The Eviction API checks budgets pod by pod, so it could evict half of a gang and then refuse. Here
-all pods of a gang are counted first, by the API server's rules (Kubernetes documentation,
-"API-initiated Eviction"): only running pods count, a pod under two budgets cannot be evicted, and
-a budget whose status is older than its spec allows nothing.
+The Eviction API checks budgets pod by pod, so it could evict half of a gang and then refuse. This
+module counts all pods of a gang first, by the API server's rules (Kubernetes documentation,
+"API-initiated Eviction"). Only running pods count. A pod under two budgets cannot be evicted. A
+budget with a status older than its spec allows nothing.
 """
 
 from collections.abc import Iterable, Sequence
@@ -49,42 +49,42 @@ class Budget:
 
 
 def read(manifests: Iterable[bytes | msgspec.Raw]) -> tuple[Budget, ...]:
-    """Return the budgets that objects of the API server describe, each in JSON.
+    """Return the budgets of objects of the API server, each in JSON.
 
     Raises:
-        one of wire.UNDECODABLE: one of them is no budget.
+        one of wire.UNDECODABLE: an object is no budget.
     """
-    return tuple(_budget(msgspec.json.decode(each, type=_V1Budget)) for each in manifests)
+    return tuple(_budget(msgspec.json.decode(manifest, type=_V1Budget)) for manifest in manifests)
 
 
 def _budget(manifest: _V1Budget) -> Budget:
-    given, status = manifest.spec.selector, manifest.status
-    # The disruption controller has not seen the latest spec: its number is of an older one.
+    selector, status = manifest.spec.selector, manifest.status
+    # An older observed generation means that the number is for an older spec.
     is_current = status.observed_generation >= manifest.metadata.generation
     return Budget(
         name=manifest.metadata.name,
         allowed=max(0, status.disruptions_allowed) if is_current else 0,
-        selects_nothing=given is None,
-        selector=None if given is None else LabelSelector.read(given)[0],
+        selects_nothing=selector is None,
+        selector=None if selector is None else LabelSelector.read(selector)[0],
     )
 
 
 def refusal(
-    budgets: Iterable[Budget], pods: Sequence[PodFacts], before: Sequence[PodFacts] = ()
+    budgets: Iterable[Budget], pods: Sequence[PodFacts], earlier: Sequence[PodFacts] = ()
 ) -> str:
-    """Return why the budgets forbid evicting all of ``pods``; empty if they allow it.
+    """Return the reason why the budgets forbid to evict all of ``pods``; empty if they allow it.
 
-    ``before`` are pods of the same namespace that will be evicted first.
+    ``earlier`` are pods of the same namespace that will be evicted first.
     """
     covering: dict[str, str] = {}
     for budget in budgets:
-        own = [pod for pod in pods if budget.covers(pod)]
-        for pod in own:
+        covered_pods = [pod for pod in pods if budget.covers(pod)]
+        for pod in covered_pods:
             other = covering.setdefault(pod.uid, budget.name)
-            # The Eviction API answers such a pod with an error, whatever its budgets allow.
+            # The Eviction API refuses a pod under two budgets, whatever these allow.
             if other != budget.name:
                 return f"budgets {other} and {budget.name} both cover pod {pod.key[1]}"
-        going = len(own) + sum(budget.covers(pod) for pod in before)
-        if own and going > budget.allowed:
+        going = len(covered_pods) + sum(budget.covers(pod) for pod in earlier)
+        if covered_pods and going > budget.allowed:
             return f"budget {budget.name} lets {budget.allowed} pods go, {going} would have to"
     return ""

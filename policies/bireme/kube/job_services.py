@@ -1,6 +1,6 @@
-"""The Services by whose names the replicas of TrainingJobs find each other, as they exist now.
+"""Cache of the headless Services of TrainingJobs. Replicas find each other by their names.
 
-Read from the first job on that has one: until then nobody asks.
+The watch starts with the first job that needs a Service.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from bireme.kube import wire
 
 
 class JobServices:
-    """Owners of the Services that carry the label of a job; ``requeue`` has a job looked at."""
+    """Owners of the Services that carry the label of a job; ``requeue`` reconciles a job."""
 
     def __init__(self, requeue: Callable[[Key], None]) -> None:
         self._requeue = requeue
@@ -19,22 +19,22 @@ class JobServices:
         self.on_wanted: Callable[[], None] = lambda: None
 
     def put(self, key: Key, service: wire.MetadataOnly) -> None:
-        """Take note of a Service that exists; one that is being deleted still does."""
+        """Store an existing Service, even one that is being deleted."""
         self._owners[key] = frozenset(o.uid for o in service.metadata.owner_references or ())
 
     def delete(self, key: Key) -> None:
-        """Take note that a Service is gone, and have its job looked at."""
+        """Forget a Service and reconcile its job."""
         if self._owners.pop(key, None) is not None:
             self._requeue(key)
 
     def all_listed(self) -> None:
-        """Take note that what exists is known from now on."""
+        """Record that all Services have been listed."""
         self._is_listed = True
 
     def is_missing(self, key: Key, job_uid: str) -> bool:
-        """Return whether the job is known to lack its Service; the first question starts the watch.
+        """Return whether the job certainly lacks its Service; the first call starts the watch.
 
-        A Service of somebody else, which has the name, is not the job's.
+        A Service with that name but another owner does not count.
         """
         self.on_wanted()
         return self._is_listed and job_uid not in self._owners.get(key, ())

@@ -1,9 +1,8 @@
-"""What one TrainingJob may cost by its size, and the words in which one that costs more is refused.
+"""Limits on the size of one TrainingJob, and the messages for a job above a limit.
 
-Users who may create TrainingJobs choose how many bytes each has. The operator holds every spec in
-memory, and what it reads of the templates as objects, which take twenty times as much; etcd holds
-every pod. A job above a limit is a configuration fault, which ends with an edit, and no other job
-is held up.
+Users choose the size of the TrainingJobs that they create. The operator holds every spec in memory,
+and the used parts of templates as objects, which take twenty times as much; etcd holds every pod. A
+job above a limit is a configuration fault: an edit ends it, and no other job is delayed.
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,20 +17,20 @@ from bireme.kube import names, wire
 from bireme.kube.api.training_job import TaskSpec, TrainingJobSpec
 
 MAX_PLACING_BYTES: Final = 64 * 1024
-"""Of all templates of a job together, of what places their pods."""
+"""Bound of the placement fields of all templates of a job together."""
 MAX_VARIABLE_BYTES: Final = 96 * 1024
-"""Linux starts no program with a variable of 128 KiB; here is room for a longer cluster domain."""
+"""Linux starts no program with a variable of 128 KiB; the rest is for a longer cluster domain."""
 MAX_GANG_BYTES: Final = 256 * 1024**2
-"""Of all pods of a gang together: an eighth of what etcd holds by default."""
+"""Bound of all pods of a gang together: an eighth of etcd's default quota."""
 TENSORFLOW_PORT: Final = 2222
-# Of a pod beside its template and rendezvous: labels, owner, pin, status.
+# Size of a pod without its template and rendezvous: labels, owner, pin, status.
 _POD_BYTES: Final = 4096
 
 Fault = tuple[Reason, str]
 
 
 def of_spec(spec: msgspec.Raw) -> Fault | None:
-    """Return the fault of a spec that is too large to be read."""
+    """Return the fault of a spec that is too large to decode."""
     size = wire.spec_bytes(spec)
     if size <= wire.MAX_SPEC_BYTES:
         return None
@@ -42,7 +41,7 @@ def of_spec(spec: msgspec.Raw) -> Fault | None:
 
 
 def of_placing(tasks: Iterable[tuple[str, wire.V1PodSpec]]) -> Fault | None:
-    """Return the fault of templates with more to place by than is read of one job."""
+    """Return the fault of templates whose placement fields are too large."""
     sizes = {name: len(msgspec.json.encode(spec)) for name, spec in tasks}
     if sum(sizes.values()) <= MAX_PLACING_BYTES:
         return None
@@ -58,48 +57,48 @@ def of_placing(tasks: Iterable[tuple[str, wire.V1PodSpec]]) -> Fault | None:
 def of_pods(key: Key, spec: TrainingJobSpec, templates: Iterable[bytes]) -> Fault | None:
     """Return the fault of a job whose pods could not start, or would fill etcd."""
     shape = _Shape(key, spec, tuple(map(len, templates)))
-    task = max(spec.tasks, key=_most_replicas)
+    task = max(spec.tasks, key=_max_replicas)
     if (variable := shape.tf_config_bytes({})) > MAX_VARIABLE_BYTES:
         return Reason.TOO_LARGE, (
             f"spec.rendezvous tensorflow gives every pod the addresses of all replicas, a TF_CONFIG"
             f" of {variable} bytes, more than the {MAX_VARIABLE_BYTES} with which a program surely"
-            f" starts; at most {shape.most_that_fit(task)} replicas of task {task.name} fit: take"
+            f" starts; at most {shape.max_fitting(task)} replicas of task {task.name} fit: take"
             " fewer and larger ones, shorter names, or another rendezvous"
         )
     if (whole := shape.gang_bytes({})) > MAX_GANG_BYTES:
         return Reason.TOO_LARGE, (
             f"spec.tasks: all pods together are {whole / 1024**2:.0f} MiB, more than the"
             f" {MAX_GANG_BYTES // 1024**2} MiB that one job may take of etcd; at most"
-            f" {shape.most_that_fit(task)} replicas of task {task.name} fit: take fewer,"
+            f" {shape.max_fitting(task)} replicas of task {task.name} fit: take fewer,"
             " or make its template smaller"
         )
     return None
 
 
-def _most_replicas(task: TaskSpec) -> int:
+def _max_replicas(task: TaskSpec) -> int:
     return max(task.replicas, task.max_replicas or 0)
 
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """A job as far as its size goes; ``template_bytes`` are those of each task."""
+    """The inputs of a job's size; ``template_bytes`` has the size of each task's template."""
 
     key: Key
     spec: TrainingJobSpec
     template_bytes: tuple[int, ...]
 
-    def most_that_fit(self, task: TaskSpec) -> int:
-        """Return the most replicas of ``task`` with which the job is within both limits."""
-        least, most = 0, _most_replicas(task)
-        while least < most:
-            middle = (least + most + 1) // 2
+    def max_fitting(self, task: TaskSpec) -> int:
+        """Return the maximum replicas of ``task`` that keep the job within both limits."""
+        low, high = 0, _max_replicas(task)
+        while low < high:
+            middle = (low + high + 1) // 2
             other = {task.name: middle}
             fits = self.tf_config_bytes(other) <= MAX_VARIABLE_BYTES
             if fits and self.gang_bytes(other) <= MAX_GANG_BYTES:
-                least = middle
+                low = middle
             else:
-                most = middle - 1
-        return least
+                high = middle - 1
+        return low
 
     def tf_config_bytes(self, other: dict[str, int]) -> int:
         """Return the length of the largest TF_CONFIG; ``other`` replaces replicas by task name."""
@@ -114,26 +113,26 @@ class _Shape:
     def _addresses(self, task: TaskSpec, other: dict[str, int]) -> int:
         if task.role == "evaluator":
             return 0
-        replicas = other.get(task.name, _most_replicas(task))
+        replicas = other.get(task.name, _max_replicas(task))
         return sum(
             count * len(f'"{names.address(self.key, task.name, first)}:{TENSORFLOW_PORT}",')
             for first, count in _by_digits(replicas)
         )
 
     def gang_bytes(self, other: dict[str, int]) -> int:
-        """Return about how many bytes all pods have together."""
+        """Return the approximate size of all pods together in bytes."""
         variable = self.tf_config_bytes(other)
         total = 0
         for task, template in zip(self.spec.tasks, self.template_bytes, strict=True):
             pod = _POD_BYTES + template + variable * len(task.template.spec.containers)
-            total += pod * other.get(task.name, _most_replicas(task))
+            total += pod * other.get(task.name, _max_replicas(task))
         return total
 
 
 def _by_digits(count: int) -> Iterator[tuple[int, int]]:
-    """Yield of the numbers below ``count`` the first of each length, and how many are as long."""
+    """Yield the first number and the size of each group of numbers below ``count`` by length."""
     first = 0
     while first < count:
-        after = 10 if first == 0 else first * 10
-        yield first, min(after, count) - first
-        first = after
+        limit = 10 if first == 0 else first * 10
+        yield first, min(limit, count) - first
+        first = limit

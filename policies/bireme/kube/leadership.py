@@ -1,8 +1,8 @@
-"""Reads the two objects that state who leads: one Lease per release, and the ClusterClaim.
+"""Reads the two objects that name the leader: one Lease per release, and the ClusterClaim.
 
-Their content may come from somebody else or from an old backup. So numbers beyond their bounds
-count as absent, and dates are not read here at all. A duration above its bound counts as the bound:
-its holder may trust it for longer, and so long it is waited for.
+Anybody may have written their content, or it may come from an old backup. So numbers beyond their
+bounds count as absent, and dates are not read at all. A duration above its bound counts as the
+bound: the holder may rely on it for longer, but others wait only that long.
 """
 
 from collections.abc import Mapping
@@ -14,11 +14,11 @@ from bireme.kube.conditions import cleaned
 CLAIM_NAME: Final = "bireme"
 """Name of the one ClusterClaim."""
 MAX_LEASE_SECONDS: Final = 60
-"""The longest lease of a leader: nobody waits longer for one that is silent."""
+"""The longest lease of a leader: nobody waits longer for a silent leader."""
 MAX_TRANSITIONS: Final = 1_000_000_000
-"""Far below 2**31, the end of what a Lease can count."""
+"""Far below 2**31, the largest number in a Lease."""
 _MAX_NAME: Final = 317
-"""Characters of a holder that are shown."""
+"""Maximum length of a holder's name in messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +26,9 @@ class Statement:
     """The content of one of the two objects.
 
     Attributes:
-        namespace: Of the release of the holder.
-        holder: Identity of a process; empty when nobody holds it.
-        seconds: The time that the holder asks others to wait, up to the bound; None if it is none.
+        namespace: Namespace of the holder's release.
+        holder: Identity of a process; empty without a holder.
+        seconds: Duration of the lease, up to the bound; None if it is invalid.
         transitions: Count of leaders; None if it is out of bounds.
         faults: Sentences about fields that are out of bounds.
     """
@@ -41,35 +41,37 @@ class Statement:
 
 
 def lease_statement(namespace: str, name: str, spec: Mapping[str, Any]) -> Statement:
-    """Return what a Lease of a release states."""
+    """Return the statement of a release's Lease."""
     fields = ("holderIdentity", "leaseDurationSeconds", "leaseTransitions")
-    return _bounded(f"Lease {namespace}/{name}", namespace, spec, fields)
+    return _statement(f"Lease {namespace}/{name}", namespace, spec, fields)
 
 
 def claim_statement(spec: Mapping[str, Any]) -> Statement:
-    """Return what the ClusterClaim states."""
+    """Return the statement of the ClusterClaim."""
     fields = ("holder", "durationSeconds", "transitions")
-    return _bounded(f"ClusterClaim {CLAIM_NAME}", _text(spec.get("namespace")), spec, fields)
+    return _statement(f"ClusterClaim {CLAIM_NAME}", _text(spec.get("namespace")), spec, fields)
 
 
-def _bounded(
+def _statement(
     title: str, namespace: str, spec: Mapping[str, Any], fields: tuple[str, str, str]
 ) -> Statement:
     """Return the statement of the ``fields`` for holder, seconds and transitions."""
     holder, seconds, transitions = (spec.get(name) for name in fields)
     faults = []
 
-    def number(name: str, value: object, least: int, most: int) -> int | None:
+    def number(name: str, value: object, minimum: int, maximum: int) -> int | None:
         if value is None:
             return None
-        # A bool is an int in Python, and 15.0 is none in Kubernetes.
-        if type(value) is int and least <= value <= most:
+        # A bool is an int in Python, but not in Kubernetes; 15.0 is no int there either.
+        if type(value) is int and minimum <= value <= maximum:
             return value
         text = cleaned(str(value))[:40]
-        if type(value) is int and value > most and name == fields[1]:
-            faults.append(f"{name} of {title} is {text}, and counts as {most}, the most")
-            return most
-        faults.append(f"{name} of {title} is {text}, not {least} to {most}, and is not counted")
+        if type(value) is int and value > maximum and name == fields[1]:
+            faults.append(f"{name} of {title} is {text}, and counts as {maximum}, the most")
+            return maximum
+        faults.append(
+            f"{name} of {title} is {text}, not {minimum} to {maximum}, and is not counted"
+        )
         return None
 
     return Statement(
@@ -82,5 +84,5 @@ def _bounded(
 
 
 def _text(value: object) -> str:
-    """Return a name off the wire as it can be shown."""
+    """Return a name off the wire in printable form."""
     return cleaned(str(value))[:_MAX_NAME] if value else ""

@@ -1,7 +1,7 @@
 """Names that Bireme writes into or reads from Kubernetes objects: groups, labels, paths.
 
-Labels carry only what selectors and the extender need. They are never trusted alone, because
-tenants can set them too: the extender checks them against the plan in ``PodGroup.status``.
+Labels carry only data that selectors and the extender need. They are never trusted alone, because
+tenants can set them too: the extender checks them against the plan in the status.
 """
 
 from typing import Final
@@ -26,31 +26,31 @@ ATTEMPT_LABEL: Final = f"{GROUP}/attempt"
 PLAN_LABEL: Final = f"{GROUP}/plan"
 """The plan a pod was created from, ``<epoch>.<attempt>``; the extender refuses any other."""
 QUEUE_LABEL: Final = f"{GROUP}/queue"
-"""The queue a pod was admitted in; its usage counts there for as long as it runs."""
+"""The queue that admitted a pod; its usage counts there while it runs."""
 OF_ONE_START: Final = (INDEX_LABEL, PLAN_LABEL, ATTEMPT_LABEL)
 """Labels that differ between the replicas of a task, or between its starts."""
 POD_LABELS: Final = (JOB_LABEL, POD_GROUP_LABEL, TASK_LABEL, ROLE_LABEL, QUEUE_LABEL, *OF_ONE_START)
-"""Labels of every pod of a TrainingJob, whatever its template says."""
+"""Labels that Bireme sets on every pod of a TrainingJob; they override the template."""
 SUSPENDED_LABEL: Final = f"{GROUP}/suspended-for"
-"""Marks a Job or JobSet of others that Bireme has suspended for a moment: the PodGroup's name."""
+"""Marks an external Job or JobSet that Bireme suspends for a moment: the PodGroup's name."""
 
 ENFORCE_LABEL: Final = f"{GROUP}/enforce"
-"""``"true"`` on a namespace that keeps its queues: the chart's admission policies look for it."""
+"""``"true"`` on a namespace: the chart's admission policies then enforce its queues."""
 
 KEPT_IN_PLACE: Final = {
     "karpenter.sh/do-not-disrupt": "true",
     "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
 }
-"""Annotations of pods by which Karpenter and cluster-autoscaler leave their node alone."""
+"""Annotations of pods that keep Karpenter and cluster-autoscaler from removing their node."""
 
 PLAN_MODE_PATH: Final = ".status.plan.mode"
-"""Selectable field of a TrainingJob: absent without a plan, which selects those that have one."""
+"""Selectable field of a TrainingJob; absent without a plan, so it selects planned jobs."""
 
 MAINTENANCE: Final = f"{GROUP}/maintenance"
 """Annotation of a Node: begin and end of its maintenance, in RFC 3339 with a slash between."""
 
 RESUMABLE: Final = f"{GROUP}/resumable"
-"""Annotation of a PodGroup: ``"true"`` where its gang goes on from a checkpoint after a stop."""
+"""Annotation of a PodGroup: ``"true"`` if its gang resumes from a checkpoint after a stop."""
 
 FIELD_MANAGER: Final = "bireme-operator"
 OPERATOR_LEASE: Final = "bireme-operator"
@@ -78,21 +78,21 @@ GANG_KINDS: Final = ("TrainingJob", "PodGroup")
 
 DEFAULT_QUEUE: Final = "default"
 DEFAULT_QUEUE_LABEL: Final = f"{GROUP}/default-queue"
-"""Label of a Namespace: the queue of its gangs that name none, instead of ``default``."""
+"""Label of a Namespace: the queue of its gangs that name no queue."""
 
 
 def is_training_job(api_version: str, kind: str) -> bool:
-    """Return whether this is Bireme's TrainingJob; other API groups have one too."""
+    """Return whether this is Bireme's TrainingJob; other API groups have that kind too."""
     return kind == "TrainingJob" and api_version.startswith(f"{GROUP}/")
 
 
 def pod_name(job: str, task: str, index: int) -> str:
-    """Return the name of a replica's pod. It is also its host name, the same over restarts."""
+    """Return the name of a replica's pod, which is also its host name; stable over restarts."""
     return f"{job}-{task}-{index}"
 
 
 def address(job: tuple[str, str], task: str, index: int) -> str:
-    """Return the name of a replica to DNS, under the headless Service of its job's key."""
+    """Return the DNS name of a replica of ``job``, under the job's headless Service."""
     namespace, name = job
     return f"{pod_name(name, task, index)}.{name}.{namespace}.svc"
 

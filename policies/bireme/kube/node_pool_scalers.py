@@ -1,6 +1,7 @@
 """Watch cache of NodePoolScalers, and the node that a pool would get next.
 
-If several scale the same target, the oldest does, ties by name; the others report the conflict.
+If several have the same target, only the oldest scales it, ties by name; the others report the
+conflict.
 """
 
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ from bireme.kube import nodes, wire
 from bireme.kube.api.node_pool_scaler import NodePoolScalerSpec, NodeTemplate
 from bireme.kube.cluster_objects import ClusterFacts, ClusterObjects
 
-# Prefix of taints that follow from a node's condition, which a new node will not have.
+# Prefix of taints for a node's condition: a new node will not have them.
 _CONDITION_TAINTS: Final = "node.kubernetes.io/"
 
 
@@ -47,22 +48,22 @@ class NodePoolScalers(ClusterObjects[PoolFacts]):
 
 
 def template_of(pool: str, spec: NodePoolScalerSpec, newest: Node | None) -> Node | None:
-    """Return what the next node of ``pool`` will be, or None if that is unknown.
+    """Return the expected next node of ``pool``, or None if that is unknown.
 
-    ``newest`` is the pool's newest ready node. The result has a name that no node has.
+    ``newest`` is the pool's newest ready node. The result has a unique name.
     """
     name = f"new-{pool}"
     if spec.node_template is not None:
-        return _stated(name, spec.node_template, spec.node_selector.match_labels)
+        return _node_of_template(name, spec.node_template, spec.node_selector.match_labels)
     if newest is None:
         return None
-    # Not ready, unreachable and the like belong to the node it is read from.
+    # Taints such as not-ready and unreachable are specific to the newest node.
     taints = tuple(taint for taint in newest.taints if not taint.key.startswith(_CONDITION_TAINTS))
     return replace(newest, name=name, taints=taints, is_cordoned=False, is_leaving=False)
 
 
-def _stated(name: str, template: NodeTemplate, labels: Mapping[str, str]) -> Node:
-    """Return the node of a template, read like one off the wire for equal units and rounding."""
+def _node_of_template(name: str, template: NodeTemplate, labels: Mapping[str, str]) -> Node:
+    """Return the node of a template, with the units and rounding of a real node."""
     taints = (wire.V1Taint(t.key, t.value or None, t.effect) for t in template.taints)
     return nodes.from_manifest(
         wire.V1Node(

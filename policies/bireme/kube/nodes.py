@@ -13,15 +13,15 @@ def from_manifest(node: wire.V1Node) -> Node:
             allocatable[name] = quantities.parse_quantity(name, value, rounding="down")
         except quantities.QuantityError:
             allocatable[name] = 0  # the node does not offer it
-    given = [Taint(t.key, t.value or "", t.effect) for t in node.spec.taints or ()]
+    taints = [Taint(t.key, t.value or "", t.effect) for t in node.spec.taints or ()]
     labels = node.metadata.labels or {}
     features = node_features.labels(node.status.declared_features)
     return Node(
         name=node.metadata.name,
         allocatable=allocatable,
         labels={**labels, **features} if features else labels,
-        taints=tuple(t for t in given if t.effect in ("NoSchedule", "NoExecute")),
-        soft_taints=tuple(t for t in given if t.effect == "PreferNoSchedule"),
+        taints=tuple(t for t in taints if t.effect in ("NoSchedule", "NoExecute")),
+        soft_taints=tuple(t for t in taints if t.effect == "PreferNoSchedule"),
         is_ready=_is_ready(node),
         is_cordoned=bool(node.spec.unschedulable),
         is_leaving=node.metadata.deletion_timestamp is not None,
@@ -30,9 +30,9 @@ def from_manifest(node: wire.V1Node) -> Node:
 
 
 def window_of(annotations: wire.NodeAnnotations | None) -> Window | None:
-    """Return the maintenance that a node's annotation announces; None where it is none.
+    """Return the maintenance window of a node's annotation; None without a valid one.
 
-    What cannot be read announces nothing, as the API server takes any text.
+    The API server accepts any text: an unreadable one is ignored.
     """
     text = (annotations.maintenance if annotations is not None else None) or ""
     begins, ends = (quantities.parse_timestamp(part) for part in text.partition("/")[::2])
@@ -42,5 +42,5 @@ def window_of(annotations: wire.NodeAnnotations | None) -> Window | None:
 
 
 def _is_ready(node: wire.V1Node) -> bool:
-    """Return whether the kubelet reports that it works: a deletion alone does not stop it."""
+    """Return whether the kubelet reports Ready; the deletion of the node alone does not matter."""
     return any(c.type == "Ready" and c.status == "True" for c in node.status.conditions or ())

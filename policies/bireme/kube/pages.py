@@ -1,7 +1,7 @@
-"""Pages of lists, bounded in bytes: tenants choose how large the objects are.
+"""Pages of lists, bounded in bytes: tenants choose the size of the objects.
 
-Of 500 TrainingJobs the API server may make a page of more than 650 MiB. A page that turns out to be
-too large is asked for again with fewer objects.
+A page of 500 TrainingJobs may have more than 650 MiB. A page that is too large is requested again
+with fewer objects.
 """
 
 from collections.abc import Sequence
@@ -12,28 +12,28 @@ from bireme.kube import wire
 from bireme.kube.client import JSON, AnswerTooLargeError, ApiClient, Params
 
 MAX_PAGE_BYTES: Final = 8 * 1024**2
-"""An object has 1.5 MiB at most, which is what etcd takes in one write by default."""
+"""An object has at most 1.5 MiB, etcd's default limit of one write."""
 
 
 @dataclass(slots=True)
 class PageSize:
-    """How many objects to ask for at once: ``most``, or fewer while they are large."""
+    """Number of objects per page: ``limit``, or fewer while they are large."""
 
-    most: int
+    limit: int
     now: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.now = self.most
+        self.now = self.limit
 
     def shrink(self) -> bool:
-        """Ask for fewer after a page that was too large; return False if it was of one object."""
-        was, self.now = self.now, max(1, self.now // 4)
-        return was > 1
+        """Reduce the size after a too large page; return False if the page had one object."""
+        previous, self.now = self.now, max(1, self.now // 4)
+        return previous > 1
 
-    def took(self, size_bytes: int) -> None:
-        """Ask for more again after a page that was small."""
+    def record(self, size_bytes: int) -> None:
+        """Increase the size after a small page."""
         if size_bytes < MAX_PAGE_BYTES // 4:
-            self.now = min(self.most, 2 * self.now)
+            self.now = min(self.limit, 2 * self.now)
 
 
 async def read(
@@ -45,20 +45,20 @@ async def read(
     params: Params | None = None,
     accept: str = JSON,
 ) -> wire.ListPage:
-    """Return the page of a list that ``token`` continues, or the first.
+    """Return the next page of a list after ``token``, or the first page.
 
     Raises:
         ApiError: refused, or one object alone is too large.
     """
     while True:
-        asked: dict[str, str | int | Sequence[str]] = {**(params or {}), "limit": size.now}
+        query: dict[str, str | int | Sequence[str]] = {**(params or {}), "limit": size.now}
         if token:
-            asked["continue"] = token
+            query["continue"] = token
         try:
-            body = await client.get(path, params=asked, accept=accept, most_bytes=MAX_PAGE_BYTES)
+            body = await client.get(path, params=query, accept=accept, max_bytes=MAX_PAGE_BYTES)
         except AnswerTooLargeError:
             if size.shrink():
                 continue
             raise
-        size.took(len(body))
+        size.record(len(body))
         return wire.page(body)

@@ -1,9 +1,9 @@
 """Plans: make one from a placement, resize it, write it to ``status.plan``, read it back.
 
-The plan is the contract between operator and extender. It stands in the status of the object that
-owns the gang: a TrainingJob, or a PodGroup for pods of other controllers. It names every member of
-the gang once: replicas that Bireme creates by task and index, pods of other controllers by UID.
-After a restart the usage of planned members that are not bound yet is recomputed from it.
+The plan is the contract between operator and extender. It is in the status of the object that owns
+the gang: a TrainingJob, or a PodGroup for pods of other controllers. It names every member of the
+gang once: replicas that Bireme creates by task and index, pods of other controllers by UID. After
+a restart the usage of unbound planned members is recomputed from it.
 """
 
 import hashlib
@@ -57,29 +57,29 @@ class PlanFacts:
     resized: float = -math.inf
     """Time of the last resize, POSIX seconds; minus infinity for never."""
     queue: str = ""
-    """The queue it was admitted in."""
+    """The queue that admitted it."""
     is_opportunistic: bool = False
-    """It was admitted to places reserved for another gang, and yields them to it."""
+    """It holds places that are reserved for another gang, and yields them to that gang."""
     ended: frozenset[tuple[str, int]] = frozenset()
-    """(task, replica index) of own replicas that are recorded as ended well."""
+    """(task, replica index) of Bireme's replicas that are recorded as succeeded."""
 
     @property
     def label(self) -> str:
         """Value of the plan label on pods created from this plan."""
         return f"{self.epoch}.{self.attempt}"
 
-    def only_adds_ends(self, before: "PlanFacts") -> bool:
-        """Return whether it differs from an earlier plan in its record of ends alone."""
-        return replace(before, ended=self.ended) == self
+    def only_adds_ends(self, previous: "PlanFacts") -> bool:
+        """Return whether it differs from ``previous`` only in the recorded ends."""
+        return replace(previous, ended=self.ended) == self
 
     @cached_property
     def node_by_index(self) -> dict[tuple[str, int], str]:
-        """(task, replica index) to node, for own replicas."""
+        """Node by (task, replica index), for Bireme's replicas."""
         return {(m.task, m.index): m.node for m in self.members if not m.uid}
 
     @cached_property
     def member_by_uid(self) -> dict[str, Member]:
-        """UID to member, for pods of other controllers."""
+        """Member by UID, for pods of other controllers."""
         return {member.uid: member for member in self.members if member.uid}
 
     @cached_property
@@ -98,7 +98,7 @@ class PlanFacts:
 
 @dataclass(frozen=True, slots=True)
 class PlannedGang:
-    """A plan, and the object in whose status it stands; ``uid`` is that object's."""
+    """A plan, and the object with that plan in its status; ``uid`` is the object's uid."""
 
     uid: str
     is_job: bool
@@ -128,7 +128,7 @@ def from_model(plan: Plan) -> PlanFacts:
     for placement in plan.placements:
         task, node = placement.task, placement.node
         indices = plan_api.expand(placement.indices or "")
-        # A few bytes name ten thousand replicas: a forged status of 64 KiB, millions.
+        # A few bytes name ten thousand replicas, so a forged status of 64 KiB could name millions.
         replicas += len(indices)
         if replicas > MAX_REPLICAS:
             raise ValueError(f"more than {MAX_REPLICAS} replicas in one plan")
@@ -151,12 +151,14 @@ def from_model(plan: Plan) -> PlanFacts:
         resized=plan.resized_time.timestamp() if plan.resized_time else -math.inf,
         queue=plan.queue,
         is_opportunistic=bool(plan.opportunistic),
-        ended=_ended(plan.ended_replicas),
+        ended=_replicas_of_record(plan.ended_replicas),
     )
 
 
-def _ended(record: Iterable[plan_api.EndedReplicas] | None) -> frozenset[tuple[str, int]]:
-    """Return what a record of ended replicas says; at most as many as a gang may have."""
+def _replicas_of_record(
+    record: Iterable[plan_api.EndedReplicas] | None,
+) -> frozenset[tuple[str, int]]:
+    """Return the replicas of a record, at most as many as a gang may have."""
     every = ((part.task, index) for part in record or () for index in plan_api.expand(part.indices))
     return frozenset(itertools.islice(every, MAX_REPLICAS))
 
@@ -170,29 +172,29 @@ class HasPlan(Protocol):
     def plan(self) -> PlanFacts | None: ...
 
 
-def read(status: Mapping[str, Any], before: HasPlan | None = None) -> PlanFacts | None:
-    """Return the plan in a ``status``; None without one, or if it is none that Bireme wrote.
+def read(status: Mapping[str, Any], previous: HasPlan | None = None) -> PlanFacts | None:
+    """Return the plan in a ``status``; None without a valid one.
 
-    ``before`` is the object's last version: a plan of ten thousand replicas that is still the same
-    is not read again at every progress report.
+    ``previous`` is the object's last version. An unchanged plan is taken from there: a plan of ten
+    thousand replicas is not decoded again at every progress report.
     """
     raw = status.get("plan")
     if raw is None:
         return None
-    old = before.status.get("plan") if before is not None else None
-    if before is not None and old == raw:
-        return before.plan
+    previous_raw = previous.status.get("plan") if previous is not None else None
+    if previous is not None and previous_raw == raw:
+        return previous.plan
     try:
         if (
-            before is not None
-            and before.plan is not None
-            and _without_ends(old) == _without_ends(raw)
+            previous is not None
+            and previous.plan is not None
+            and _without_ends(previous_raw) == _without_ends(raw)
         ):
             record = _RECORD.validate_python(raw.get("endedReplicas"))
-            return replace(before.plan, ended=_ended(record))
+            return replace(previous.plan, ended=_replicas_of_record(record))
         return from_model(Plan.model_validate(raw, extra="ignore"))
     except ValueError:
-        return None  # the gang is planned anew
+        return None  # the gang is planned again
 
 
 _RECORD: Final = TypeAdapter(tuple[plan_api.EndedReplicas, ...] | None)
@@ -228,7 +230,7 @@ def make_plan(
         attempt=attempt,
         spec_hash=spec_hash,
         mode=mode,
-        # Whole seconds, as the API server stores them: the plan reads back as it was written.
+        # Whole seconds, as the API server stores them: a plan that is read back is equal.
         planned=float(int(now)),
         requests={task.name: task.request for task in gang.tasks},
         roles={task.name: task.role.value for task in gang.tasks},
@@ -238,22 +240,22 @@ def make_plan(
     )
 
 
-def merged(plan: PlanFacts, extension: PlanFacts, live_uids: set[str]) -> PlanFacts:
+def merge(plan: PlanFacts, extension: PlanFacts, live_uids: set[str]) -> PlanFacts:
     """Return ``plan`` without members whose pods are gone, plus those of ``extension``."""
-    # Pods that are gone hold no place: their controller makes others, with other uids.
-    kept = tuple(member for member in plan.members if member.uid in live_uids)
+    # Deleted pods hold no place: their controller creates pods with other uids.
+    live_members = tuple(member for member in plan.members if member.uid in live_uids)
     return replace(
         extension,
         attempt=plan.attempt,
         requests=plan.requests | extension.requests,
         roles=plan.roles | extension.roles,
-        members=kept + extension.members,
+        members=live_members + extension.members,
         is_opportunistic=plan.is_opportunistic,
     )
 
 
-def resized(plan: PlanFacts, placement: Placement, nodes: NodeTable, now: float) -> PlanFacts:
-    """Return ``plan`` of own replicas with the places of ``placement``; no member moves.
+def resize(plan: PlanFacts, placement: Placement, nodes: NodeTable, now: float) -> PlanFacts:
+    """Return ``plan`` of Bireme's replicas with the places of ``placement``; no member moves.
 
     On every node the members with the highest indices are removed first.
     """
@@ -268,36 +270,40 @@ def resized(plan: PlanFacts, placement: Placement, nodes: NodeTable, now: float)
         if room.get(place, 0):
             room[place] -= 1
             stay.add(member)
-    kept = tuple(member for member in plan.members if member in stay)
-    # A replica that is added has not ended, whatever had its index before.
-    still = {(member.task, member.index) for member in kept}
-    unused = {task: _unused_indices(plan, task) for task in plan.replicas}
-    # Smallest indices in the order of the placement: neighbours in the cluster get near indices.
+    remaining = tuple(member for member in plan.members if member in stay)
+    # A new replica has not ended, even if an earlier one with its index has.
+    remaining_indices = {(member.task, member.index) for member in remaining}
+    free_indices = {task: _free_indices(plan, task) for task in plan.replicas}
+    # Take the smallest indices in the order of the placement: close nodes get close indices.
     added = [
-        Member(task, node, next(unused[task]))
+        Member(task, node, next(free_indices[task]))
         for (task, node), more in room.items()
         for _ in range(more)
     ]
-    members = (*kept, *added)
-    return replace(plan, members=members, resized=float(int(now)), ended=plan.ended & still)
+    members = (*remaining, *added)
+    return replace(
+        plan, members=members, resized=float(int(now)), ended=plan.ended & remaining_indices
+    )
 
 
-def _unused_indices(plan: PlanFacts, task: str) -> Iterator[int]:
-    had = {member.index for member in plan.members if member.task == task}
-    return (index for index in itertools.count() if index not in had)
+def _free_indices(plan: PlanFacts, task: str) -> Iterator[int]:
+    used = {member.index for member in plan.members if member.task == task}
+    return (index for index in itertools.count() if index not in used)
 
 
-def given_up(plan: PlanFacts, lost: Container[Member], now: float) -> PlanFacts:
+def without_members(plan: PlanFacts, lost: Container[Member], now: float) -> PlanFacts:
     """Return ``plan`` without the ``lost`` members."""
-    kept = tuple(member for member in plan.members if member not in lost)
-    still = {(member.task, member.index) for member in kept}
-    return replace(plan, members=kept, resized=float(int(now)), ended=plan.ended & still)
+    remaining = tuple(member for member in plan.members if member not in lost)
+    remaining_indices = {(member.task, member.index) for member in remaining}
+    return replace(
+        plan, members=remaining, resized=float(int(now)), ended=plan.ended & remaining_indices
+    )
 
 
-def ended_manifest(ended: Iterable[tuple[str, int]]) -> list[dict[str, Any]]:
+def manifest_of_ends(replicas: Iterable[tuple[str, int]]) -> list[dict[str, Any]]:
     """Return ``status.plan.endedReplicas`` for (task, replica index) in any order."""
     by_task: dict[str, list[int]] = {}
-    for task, index in ended:
+    for task, index in replicas:
         by_task.setdefault(task, []).append(index)
     return [
         {"task": task, "indices": text}
@@ -307,7 +313,7 @@ def ended_manifest(ended: Iterable[tuple[str, int]]) -> list[dict[str, Any]]:
 
 
 def _texts(ranges: str) -> Iterator[str]:
-    """Yield a text of ranges in parts that a field of the API can hold."""
+    """Split a text of ranges into parts that fit into a field of the API."""
     while len(ranges) > plan_api.MAX_RANGES:
         head, _, _ = ranges[: plan_api.MAX_RANGES + 1].rpartition(",")
         yield head
@@ -344,7 +350,7 @@ def to_manifest(plan: PlanFacts) -> dict[str, Any]:
     if plan.is_opportunistic:
         manifest["opportunistic"] = True
     if plan.ended:
-        manifest["endedReplicas"] = ended_manifest(plan.ended)
+        manifest["endedReplicas"] = manifest_of_ends(plan.ended)
     return manifest
 
 

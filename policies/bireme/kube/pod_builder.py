@@ -1,9 +1,9 @@
 """Build the Service and the pods of a planned TrainingJob.
 
-A pod is the task's template with: (1) what a tenant may not choose: scheduler, priority class,
-Bireme's labels, and the pin to its node; (2) the rendezvous environment, by which the replicas
-find each other; (3) access to the progress endpoint. Everything else of the template is kept, with
-two safer defaults: pods are not restarted in place and get no API token.
+A pod is the task's template with: (1) fields that a tenant may not choose: scheduler, priority
+class, Bireme's labels, and the pin to its node; (2) the rendezvous environment, by which the
+replicas find each other; (3) access to the progress endpoint. All other fields come from the
+template, with two safer defaults: pods are not restarted in place and get no API token.
 """
 
 import itertools
@@ -24,13 +24,13 @@ from bireme.kube.pod_rules import spread_under_pin
 from bireme.kube.training_jobs import JobFacts
 
 TORCH_PORT = 29500
-# Restarts of an elastic replica's processes before it counts as failed; every resize is one too. A
-# job may set PET_MAX_RESTARTS itself.
+# Restarts of an elastic replica's processes before it counts as failed. Every resize is a restart
+# too. A job may set PET_MAX_RESTARTS itself.
 ELASTIC_RESTARTS = 100
-# Rendezvous of elastic replicas, in seconds and heartbeats. last_call: how long replicas that met
-# wait for more. keep_alive: after how many missed heartbeats a replica counts as gone (torch's
-# defaults, 30 s and 15 s, would stop training that long at every resize). read: how long an early
-# replica tries to reach the first one, whose image may still be pulled (torch: 60 s).
+# Rendezvous of elastic replicas, in seconds and heartbeats. last_call: time that a complete
+# rendezvous waits for more replicas. keep_alive: missed heartbeats after which a replica counts as
+# gone. (Torch's defaults, 30 s and 15 s, would stop training that long at every resize.) read: time
+# that an early replica tries to reach the first one, whose image may still be pulled (torch: 60 s).
 ELASTIC_TIMEOUTS = {
     "last_call_timeout": 5,
     "keep_alive_interval": 2,
@@ -40,20 +40,21 @@ ELASTIC_TIMEOUTS = {
 
 
 class Rendezvous:
-    """Environment variables by which the replicas of one planned job find each other.
+    """Environment variables for the rendezvous of the replicas of one planned job.
 
     torch: ``MASTER_ADDR``, ``MASTER_PORT``, ``WORLD_SIZE`` and ``RANK`` for ``torch.distributed``,
     one process per replica; ``PET_*`` are torchrun's arguments and let it start one process per
     accelerator. The master, or else the first replica in intra-job order, is rank 0; neighbours in
     rank are neighbours in the cluster.
 
-    elastic torch: torchrun agents between the fewest and the most replicas. They meet at the first
-    replica of the plan, which is never removed and is rank 0; the others are numbered by torchrun.
+    elastic torch: torchrun agents, between the minimum and the maximum of replicas. They meet at
+    the first replica of the plan, which is never removed and is rank 0. Torchrun numbers the
+    others.
 
     tensorflow: ``TF_CONFIG`` with the addresses of every role.
 
-    Addresses are host names under the job's headless Service. They exist before the pods do and
-    stay the same over restarts.
+    Addresses are host names under the job's headless Service. They exist before the pods and do not
+    change over restarts.
     """
 
     def __init__(
@@ -105,56 +106,62 @@ class Rendezvous:
         }
 
     def _elastic(self, task: str, index: int) -> dict[str, str]:
-        """Return variables that hold for every size of the gang, so that a resize changes none."""
+        """Return the variables of an elastic replica, which are the same for every gang size."""
         first = self._plan.members[0]
         host = self._address(first.task, first.index)
-        fewest = self._job.gang(0).at_minimum.replicas
+        min_replicas = self._job.gang(0).at_minimum.replicas
         is_host = (task, index) == (first.task, first.index)
-        most = sum(known.maximum for known in self._tasks.values())
+        max_replicas = sum(task_spec.maximum for task_spec in self._tasks.values())
         rendezvous = {"is_host": int(is_host), **ELASTIC_TIMEOUTS}
         return {
-            "PET_NNODES": f"{fewest}:{most}",
+            "PET_NNODES": f"{min_replicas}:{max_replicas}",
             "PET_NPROC_PER_NODE": self._processes(self._tasks[task]),
             "PET_MAX_RESTARTS": str(ELASTIC_RESTARTS),
             "PET_RDZV_BACKEND": "c10d",
             "PET_RDZV_ENDPOINT": f"{host}:{TORCH_PORT}",
             "PET_RDZV_CONF": ",".join(f"{name}={value}" for name, value in rendezvous.items()),
             "PET_RDZV_ID": f"{self._job.uid}-{self._plan.attempt}",
-            # Agents are ranked in the order of their addresses. Capitals come first, and are the
-            # same name to DNS.
+            # Torchrun ranks agents in the order of their addresses. Capitals sort first, and DNS
+            # ignores case.
             "PET_LOCAL_ADDR": host.upper() if is_host else self._address(task, index),
-            # By default rank 0 shares its address in the first round alone (torch 2.4 to 2.15 at
-            # least), and an agent that joins a later one waits for it in vain.
+            # By default rank 0 shares its address only in the first round (torch 2.4 to 2.15 at
+            # least). An agent that joins a later round would wait for it in vain.
             "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         }
 
     def _processes(self, task: Task) -> str:
         """Return the processes per replica for torchrun: one per accelerator, else one.
 
-        Where it cannot be told, torchrun finds out: a device that nobody has said anything of may
-        be an accelerator, and only kube-scheduler knows what some claims get.
+        "auto" lets torchrun find out: an unknown device may be an accelerator, and some claims get
+        their devices only from kube-scheduler.
         """
-        # What is planned has the devices of claims in it, too.
-        asked = self._plan.requests.get(task.name, task.request)
-        if count := self._accelerators.count(asked):
+        # The planned request includes the devices of claims.
+        request = self._plan.requests.get(task.name, task.request)
+        if count := self._accelerators.count(request):
             return str(count)
-        is_unknown = any(self._accelerators.kind(name) is Kind.UNKNOWN for name, _ in asked)
-        return "auto" if is_unknown or task.name in self._claiming else "1"
+        is_unknown = any(self._accelerators.kind(name) is Kind.UNKNOWN for name, _ in request)
+        return "auto" if is_unknown or task.name in self._tasks_with_claims else "1"
 
     @cached_property
-    def _claiming(self) -> set[str]:
-        """The tasks whose templates have claims of devices."""
+    def _tasks_with_claims(self) -> set[str]:
+        """The tasks with device claims in their templates."""
         tasks = self._job.spec.tasks if self._job.spec is not None else ()
-        named = zip(tasks, self._job.templates, strict=True)
-        return {task.name for task, given in named if pods.spec_of_template(given).resource_claims}
+        templates = zip(tasks, self._job.templates, strict=True)
+        return {
+            task.name
+            for task, template in templates
+            if pods.spec_of_template(template).resource_claims
+        }
 
     def _tensorflow(self, task: str, index: int) -> str:
-        """Return ``TF_CONFIG``, whose cluster is the same for all replicas."""
+        """Return ``TF_CONFIG``; its cluster is the same for all replicas."""
         role = self._tasks[task].role
         earlier = itertools.takewhile(lambda name: name != task, self._replicas)
-        before = sum(self._replicas[name] for name in earlier if self._tasks[name].role is role)
-        own = {"type": role.value, "index": before + index}
-        return msgspec.json.encode({"cluster": self._tensorflow_cluster, "task": own}).decode()
+        offset = sum(self._replicas[name] for name in earlier if self._tasks[name].role is role)
+        task_entry = {"type": role.value, "index": offset + index}
+        return msgspec.json.encode(
+            {"cluster": self._tensorflow_cluster, "task": task_entry}
+        ).decode()
 
     @cached_property
     def _tensorflow_cluster(self) -> msgspec.Raw:
@@ -169,7 +176,7 @@ class Rendezvous:
 
 
 def service_manifest(job: JobFacts) -> dict[str, Any]:
-    """Return the headless Service that gives every replica its name, ready or not."""
+    """Return the headless Service that gives every replica its DNS name."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -223,16 +230,16 @@ def path(job: Key) -> str:
 class ProgressAccess:
     """Gives pods the address of the progress endpoint and a token to identify themselves.
 
-    Every container gets a ServiceAccount token with the endpoint as its only audience; it names
-    the pod, and the kubelet renews it. The variables are also set under the names of Kubeflow
-    Trainer (KEP-2779), so that scripts which report there report here. A template annotated
+    Every container gets a ServiceAccount token with the endpoint as its only audience. The token
+    names the pod, and the kubelet renews it. The variables are also set under the names of Kubeflow
+    Trainer (KEP-2779), so that scripts for it work here. A template with the annotation
     ``bireme.dev/progress: "none"`` gets nothing.
 
     Attributes:
         url: Address of the endpoint inside the cluster, such as
             ``https://bireme-progress.bireme-system.svc:8082``.
-        ca_config_map: The ConfigMap in the job's namespace whose ``ca.crt`` signed the endpoint's
-            certificate; empty for a public CA or plain HTTP.
+        ca_config_map: The ConfigMap in the job's namespace with the CA of the endpoint's
+            certificate as ``ca.crt``; empty for a public CA or plain HTTP.
     """
 
     url: str
@@ -245,11 +252,14 @@ class ProgressAccess:
             "TOKEN_FILE": f"{_FOLDER}/{_TOKEN_FILE}",
             "CA_FILE": f"{_FOLDER}/{_CA_FILE}" if self.ca_config_map else "",
         }
-        known = {key: value for key, value in values.items() if value}
+        variables = {key: value for key, value in values.items() if value}
         kubeflow = {"URL": "URL", "TOKEN_FILE": "TOKEN", "CA_FILE": "CA_CERT"}
         return {
-            **{f"BIREME_PROGRESS_{key}": value for key, value in known.items()},
-            **{f"KUBEFLOW_TRAINER_SERVER_{kubeflow[key]}": value for key, value in known.items()},
+            **{f"BIREME_PROGRESS_{key}": value for key, value in variables.items()},
+            **{
+                f"KUBEFLOW_TRAINER_SERVER_{kubeflow[key]}": value
+                for key, value in variables.items()
+            },
         }
 
     @property
@@ -258,19 +268,19 @@ class ProgressAccess:
         host = urlsplit(self.url).hostname or ""
         return host.endswith((".svc", ".svc.cluster.local"))
 
-    def mounted(self, spec: dict[str, Any]) -> dict[str, Any]:
+    def with_token(self, spec: dict[str, Any]) -> dict[str, Any]:
         """Return the pod ``spec`` with the token mounted; unchanged if it is malformed."""
         volumes, containers = spec.get("volumes") or [], spec["containers"]
         mounts = [c.get("volumeMounts") or [] for c in containers]
-        if not all(isinstance(given, list) for given in mounts):
+        if not all(isinstance(container_mounts, list) for container_mounts in mounts):
             return spec  # the API server will refuse it with a reason
         mount = {"name": _VOLUME, "mountPath": _FOLDER, "readOnly": True}
         return {
             **spec,
             "volumes": [*volumes, self._volume()],
             "containers": [
-                {**container, "volumeMounts": [*given, mount]}
-                for container, given in zip(containers, mounts, strict=True)
+                {**container, "volumeMounts": [*container_mounts, mount]}
+                for container, container_mounts in zip(containers, mounts, strict=True)
             ],
         }
 
@@ -286,8 +296,9 @@ class ProgressAccess:
 class PodFactory:
     """Builds the pods of one planned job.
 
-    ``progress`` is how they may report, None for not; ``label_of`` gives the value of a node's
-    label, empty where it has none; ``accelerators`` get a process of torchrun each.
+    ``progress`` is their access to the progress endpoint, None for no access. ``label_of`` gives
+    the value of a node's label, empty without the label. Torchrun starts one process for each of
+    ``accelerators``.
     """
 
     def __init__(
@@ -304,8 +315,8 @@ class PodFactory:
         self._label_of = label_of
         self._rendezvous = Rendezvous(job, plan, accelerators)
         tasks = job.spec.tasks if job.spec is not None else ()
-        named = zip(tasks, job.templates, strict=True)
-        self._templates = {task.name: msgspec.json.decode(given) for task, given in named}
+        templates = zip(tasks, job.templates, strict=True)
+        self._templates = {task.name: msgspec.json.decode(template) for task, template in templates}
         self._priority = {task.name: task.priority for task in job.tasks}
 
     @property
@@ -322,14 +333,14 @@ class PodFactory:
     def manifest(self, member: Member) -> dict[str, Any]:
         """Return the pod of one member, ready to be created."""
         template, (namespace, job) = self._templates[member.task], self._job.key
-        given = template.get("metadata") or {}
+        template_metadata = template.get("metadata") or {}
         name = names.pod_name(job, member.task, member.index)
         metadata: dict[str, Any] = {
             "name": name,
             "namespace": namespace,
-            "labels": {**(given.get("labels") or {}), **self._labels(member)},
-            # A gang that loses one replica starts again whole.
-            "annotations": {**names.KEPT_IN_PLACE, **(given.get("annotations") or {})},
+            "labels": {**(template_metadata.get("labels") or {}), **self._labels(member)},
+            # A gang that loses one replica restarts as a whole.
+            "annotations": {**names.KEPT_IN_PLACE, **(template_metadata.get("annotations") or {})},
             "ownerReferences": [owner_reference(self._job)],
         }
         return {
@@ -353,39 +364,37 @@ class PodFactory:
         }
 
     def _spec(self, template: dict[str, Any], member: Member, name: str) -> dict[str, Any]:
-        given = template["spec"]
-        spec = dict(given)
+        template_spec = template["spec"]
+        spec = dict(template_spec)
         spec["schedulerName"] = names.SCHEDULER_NAME
-        # The gang restarts as a whole: a replica that is restarted in place does not find the
-        # others.
+        # The gang restarts as a whole: a replica that restarts in place cannot rejoin the others.
         spec.setdefault("restartPolicy", "Never")
-        # Training code seldom asks the API server, and a token would let it.
+        # Training code seldom needs the API server, and a token would be a risk.
         spec.setdefault("automountServiceAccountToken", False)
-        # With nodeName a pod would be bound past the scheduler; with a gate of its own it would
-        # hold up its gang.
-        for chosen in ("nodeName", "priority", "priorityClassName", "schedulingGates"):
-            spec.pop(chosen, None)
+        # With nodeName a pod would bypass the scheduler. With another gate it would block its gang.
+        for field in ("nodeName", "priority", "priorityClassName", "schedulingGates"):
+            spec.pop(field, None)
         if self._job.spec is not None and self._job.spec.priority_class_name:
             spec["priorityClassName"] = self._job.spec.priority_class_name
         if self._rendezvous.needs_service:
             spec["hostname"] = name
             spec["subdomain"] = self._job.key[1]
         if self._looks_names_up() and spec.get("hostNetwork"):
-            # By default such a pod asks the resolver of its node, which knows no name of a cluster.
+            # By default such a pod uses the resolver of its node, which knows no cluster names.
             spec["dnsPolicy"] = spec.get("dnsPolicy") or "ClusterFirstWithHostNet"
         environment = self._rendezvous.environment(member.task, member.index)
         annotations = (template.get("metadata") or {}).get("annotations") or {}
         if self._progress is not None and annotations.get(ANNOTATION) != "none":
-            spec = self._progress.mounted(spec)
+            spec = self._progress.with_token(spec)
             environment |= self._progress.environment(self._job.key)
         if environment:
             spec["containers"] = [_with(c, environment) for c in spec["containers"]]
         if self._plan.mode == "Pinned":
-            spec["affinity"] = pods.pinned_affinity(given, member.node)
-            if limits := given.get("topologySpreadConstraints"):
+            spec["affinity"] = pods.affinity_on_node(template_spec, member.node)
+            if limits := template_spec.get("topologySpreadConstraints"):
                 spec["topologySpreadConstraints"] = [*map(spread_under_pin, limits)]
         else:
-            spec |= self._kept_together(given, member)
+            spec |= self._role_affinity(template_spec, member)
         return spec
 
     def _looks_names_up(self) -> bool:
@@ -394,35 +403,35 @@ class PodFactory:
             self._progress is not None and self._progress.is_in_cluster
         )
 
-    def _kept_together(self, given: dict[str, Any], member: Member) -> dict[str, Any]:
-        """Return the affinity that keeps a member without a pin where its role requires it.
+    def _role_affinity(self, template_spec: dict[str, Any], member: Member) -> dict[str, Any]:
+        """Return the affinity of a member without a pin that a required role affinity needs.
 
-        Servers stay in the domain that they are planned in, where the plan has room for the
-        workers, and workers beside the servers of their plan. With a pin the plan itself keeps them
-        there. Empty where nothing is required, or no server is planned, as for a dry run.
+        Servers stay in their planned domain, which has room for the workers. Workers stay near the
+        servers of their plan. A pinned member needs no affinity. Empty if nothing is required, or
+        if no server is planned, as in a dry run.
         """
-        wish = self._job.spec.role_affinity if self._job.spec is not None else None
+        role_affinity = self._job.spec.role_affinity if self._job.spec is not None else None
         roles = self._plan.roles
         has_servers = any(roles.get(other.task) == Role.PS for other in self._plan.members)
-        if wish is None or wish.mode != "Required" or not has_servers:
+        if role_affinity is None or role_affinity.mode != "Required" or not has_servers:
             return {}
-        key = wish.topology_key
+        key = role_affinity.topology_key
         if roles.get(member.task) == Role.WORKER:
             labels = {names.JOB_LABEL: self._job.key[1], names.ROLE_LABEL: Role.PS.value}
             labels |= {names.PLAN_LABEL: self._plan.label}
-            near = {"labelSelector": {"matchLabels": labels}, "topologyKey": key}
-            return {"affinity": pods.affinity_with(given, near)}
+            term = {"labelSelector": {"matchLabels": labels}, "topologyKey": key}
+            return {"affinity": pods.affinity_with(template_spec, term)}
         domain = self._label_of(member.node, key)
         if roles.get(member.task) == Role.PS and domain:
-            return {"affinity": pods.affinity_within(given, key, domain)}
+            return {"affinity": pods.affinity_within(template_spec, key, domain)}
         return {}
 
 
 def _with(container: dict[str, Any], environment: dict[str, str]) -> dict[str, Any]:
     """Return the container with ``environment``; its own variables take precedence."""
-    given = container.get("env") or []
-    if not (isinstance(given, list) and all(isinstance(variable, dict) for variable in given)):
+    env = container.get("env") or []
+    if not (isinstance(env, list) and all(isinstance(variable, dict) for variable in env)):
         return container  # the API server will refuse it with a reason
-    own = {variable.get("name") for variable in given}
-    added = [{"name": k, "value": v} for k, v in environment.items() if k not in own]
-    return {**container, "env": [*given, *added]}
+    existing = {variable.get("name") for variable in env}
+    added = [{"name": k, "value": v} for k, v in environment.items() if k not in existing]
+    return {**container, "env": [*env, *added]}

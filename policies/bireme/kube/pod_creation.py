@@ -1,8 +1,8 @@
-"""Controllers that create the pods of a gang one after the other, and what makes them stop that.
+"""Controllers that create the pods of a gang one after the other, and the remedies.
 
-A gang waits until its pods exist, and such a controller waits until the pods that exist are ready:
-neither goes on. The operator has no right to read most of these controllers, so it goes by what
-they write into their pods.
+A gang waits until its pods exist, and such a controller waits until its existing pods are ready: a
+deadlock. The operator may not read most of these controllers, so it recognises them by the labels
+and owners of their pods.
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ _JOB_SET: Final = "jobset.sigs.k8s.io/jobset-name"
 
 
 def remedy_of(pods: Iterable[wire.V1Pod]) -> str:
-    """Return how the controllers of gated ``pods`` create all at once; empty where they may do so.
+    """Return how to make the controllers of gated ``pods`` create all at once; empty if unknown.
 
     Each remedy names the condition under which it applies.
     """

@@ -1,8 +1,8 @@
 """Read PodGroups, and turn the gated pods of other controllers into waiting gangs.
 
-Members of such a gang are known by UID, because anybody can set a label. A pod joins with the
-label *and* Bireme's scheduler name and gate, and a place that was planned for one UID is never
-given to another.
+Members of such a gang are identified by UID, because anybody can set a label. A pod joins with the
+label *and* Bireme's scheduler name and gate. A place that was planned for one UID never goes to
+another pod.
 """
 
 import itertools
@@ -38,92 +38,94 @@ class GroupFacts:
     status: dict[str, Any]
     generation: int = 0
     default_queue: str = ""
-    """What its namespace names for groups that name no queue; empty for ``default``."""
+    """Default queue of its namespace for groups that name no queue; empty for ``default``."""
     resumable: str | None = None
-    """Its annotation about that, as it is written."""
+    """Raw value of its annotation ``resumable``."""
 
     @property
     def queue(self) -> str:
-        """The queue it has its places in, or asks for; empty if not understood."""
-        if self.plan is not None:  # pods that join it count where the others do
+        """The queue of its plan, or else of its spec; empty for an invalid spec."""
+        if self.plan is not None:  # pods that join a planned group count in its queue
             return self.plan.queue
         return queue_of(self.spec.queue, self.default_queue) if self.spec is not None else ""
 
     @property
     def ended_pods(self) -> dict[str, str]:
-        """UID of each pod that is recorded as ended well, and that of its controller."""
+        """The controller's UID of each pod in ``status.endedPods``, by UID of the pod."""
         record = self.status.get("endedPods") or ()
         return {uid: part["owner"] for part in record for uid in part["pods"]}
 
     @property
     def is_between_runs(self) -> bool:
-        """True once all members have ended well, until others have places: that is another run."""
+        """True after all members have succeeded, until other pods get places: a new run."""
         is_idle = self.plan is None and self.status.get("phase") in ("Completed", "Pending")
         return is_idle and not self.status.get("endedPods")
 
     @property
     def has_ever_run(self) -> bool:
         """True if it has run at least once."""
-        given = self.status.get("conditions") or ()
-        return any(condition["type"] == "Running" for condition in given)
+        conditions = self.status.get("conditions") or ()
+        return any(condition["type"] == "Running" for condition in conditions)
 
     @property
     def is_stopping(self) -> bool:
-        """True while all its pods are being stopped to make room for another gang."""
+        """True while all its pods are being stopped for another gang."""
         return self.plan is not None and bool(self.status.get("stop"))
 
     @property
     def start_failures(self) -> int:
-        """The number of starts in a row that failed; an edit of the spec begins anew."""
+        """The number of failed starts in a row; an edit of the spec resets it."""
         if self.status.get("observedGeneration") != self.generation:
             return 0
         return int(self.status.get("startFailures") or 0)
 
     @property
     def has_timed_out(self) -> bool:
-        """True if its last start took too long, for which images may have been the reason."""
+        """True if its last start timed out, possibly because of image pulls."""
         return bool(self.start_failures) and self.status.get("reason") == Reason.START_TIMED_OUT
 
     @property
     def retry_time(self) -> float:
-        """When it is tried again after a start that failed, POSIX seconds; 0 without one."""
+        """Time of the next start after a failed one, POSIX seconds; 0 without a failed start."""
         return quantities.parse_timestamp(self.status.get("retryTime")) or 0.0
 
-    def wait(self, since: float, asked: Amounts) -> waits.Wait:
-        """Return how long it has waited whose pods wait ``since`` then and have ``asked`` so much.
+    def wait(self, since: float, request: Amounts) -> waits.Wait:
+        """Return its wait, if its pods wait ``since`` and have the total ``request``.
 
-        After a failed start it is as old as before, and has not waited in its pause.
+        A failed start keeps the earlier wait; the pause after it does not count.
         """
         status = self.status
-        if waits.is_raised(status, asked) or waits.is_other(status, self.queue):
+        if waits.is_raised(status, request) or waits.is_other(status, self.queue):
             return waits.ANEW
-        seconds, uncounted = waits.uncounted(status)
-        before, parked = float(status.get("waitSeconds") or 0), waits.parked_since(status)
+        seconds, uncounted = waits.self_caused_wait(status)
+        earlier_seconds, parked = float(status.get("waitSeconds") or 0), waits.park_time(status)
         queued = quantities.parse_timestamp(status.get("queuedTime"))
-        if queued is not None and queued >= since:  # else other pods have joined it since
-            return waits.Wait(queued, before, parked, uncounted=seconds, uncounted_since=uncounted)
+        if queued is not None and queued >= since:  # else other pods have joined later
+            return waits.Wait(
+                queued, earlier_seconds, parked, uncounted=seconds, uncounted_since=uncounted
+            )
         if self.plan is not None or not self.start_failures:
             return waits.Wait(since, parked=parked, uncounted=seconds, uncounted_since=uncounted)
         return waits.Wait(
             max(since, self.retry_time),
-            before,
+            earlier_seconds,
             parked,
             uncounted=seconds,
             uncounted_since=uncounted,
         )
 
     def is_pausing(self, now: float) -> bool:
-        """Return whether it is not to be tried yet, because its last start failed."""
+        """Return whether it pauses after a failed start."""
         return is_pause(self.retry_time - now, self.start_failures)
 
 
 def from_manifest(
-    group: wire.CustomObject, before: GroupFacts | None = None, default_queue: str = ""
+    group: wire.CustomObject, previous: GroupFacts | None = None, default_queue: str = ""
 ) -> GroupFacts:
     """Return the facts of one PodGroup. Never raises: ``fault`` says what is wrong.
 
-    ``before`` are those of its last version, ``default_queue`` is what its namespace names for
-    groups that name none.
+    ``previous`` are the facts of its last version. ``default_queue`` is the queue of its namespace
+    for groups that name none.
     """
     meta = group.metadata
     spec, problem = PodGroupSpec.read(group.fields)
@@ -138,7 +140,7 @@ def from_manifest(
         fault=(Reason.SPEC_INVALID, problem)
         if problem
         else resuming.fault_of_annotation(resumable),
-        plan=plans.read(group.status, before),
+        plan=plans.read(group.status, previous),
         status=group.status,
         generation=meta.generation,
         default_queue=default_queue,
@@ -151,9 +153,9 @@ class Placed:
     """The part of a group that needs no place any more.
 
     Attributes:
-        count: Planned pods that are not over, and succeeded pods, which a Job never creates again,
-            whether they still exist or not. Succeeded pods of another owner than the gated pods' do
-            not count. A Job's own count includes those that nobody saw.
+        count: Planned pods that have not ended, and succeeded pods, which a Job never creates
+            again. Deleted succeeded pods count too, but only pods with the owner of the gated pods.
+            A Job's own count includes pods that no operator saw.
         lost: Sum of the requests of planned pods that are gone or failed.
     """
 
@@ -166,43 +168,43 @@ class Placed:
         plan: plans.PlanFacts | None,
         pods: Iterable[PodFacts],
         gated: Iterable[PodFacts],
-        ended: Mapping[str, str],
+        succeeded: Mapping[str, str],
         job_counts: Mapping[str, int],
     ) -> "Placed":
         """Count ``pods`` by ``plan``, for the ``gated`` pods of the same owners.
 
-        ``ended`` are the uids of pods that have ended well, and of their owners. ``job_counts``
-        are the numbers of such pods by uid of the Job that counts them.
+        ``succeeded`` has the uid of the owner of succeeded pods, by uid of the pod. ``job_counts``
+        are the numbers of succeeded pods by uid of the Job that counts them.
         """
         planned = plan.member_by_uid if plan is not None else {}
         owners = {uid for pod in gated for uid in pod.owner_uids}
-        count, there = 0, set()
-        seen: Counter[str] = Counter()
+        count, existing = 0, set()
+        counts_by_owner: Counter[str] = Counter()
         for pod in pods:
             if not pod.is_terminal or pod.phase == "Succeeded":
-                there.add(pod.uid)
+                existing.add(pod.uid)
                 is_akin = not owners.isdisjoint(pod.owner_uids)
                 count += is_akin if pod.is_terminal else pod.uid in planned
-                seen.update(pod.owner_uids if pod.is_terminal else ())
-        gone = {uid: owner for uid, owner in ended.items() if uid not in there}
-        count += sum(owner in owners for owner in gone.values())
-        seen.update(gone.values())
-        count += sum(max(0, job_counts.get(owner, 0) - seen[owner]) for owner in owners)
+                counts_by_owner.update(pod.owner_uids if pod.is_terminal else ())
+        deleted = {uid: owner for uid, owner in succeeded.items() if uid not in existing}
+        count += sum(owner in owners for owner in deleted.values())
+        counts_by_owner.update(deleted.values())
+        count += sum(max(0, job_counts.get(owner, 0) - counts_by_owner[owner]) for owner in owners)
         lost: dict[str, int] = {}
         for uid, member in planned.items():
-            if uid not in there and uid not in gone and plan is not None:
+            if uid not in existing and uid not in deleted and plan is not None:
                 lost = add(lost, plan.requests.get(member.task, ()))
         return cls(count, lost)
 
 
-def ended_manifest(ended: Mapping[str, str], limit: int) -> list[dict[str, Any]]:
+def manifest_of_ends(owner_by_uid: Mapping[str, str], limit: int) -> list[dict[str, Any]]:
     """Return ``status.endedPods`` for uids of pods and of their controllers, newest last.
 
-    It has at most ``limit`` pods of each controller, more of which say nothing more, and the
-    controllers that came last. Anybody may write an owner, and no long one fits.
+    It has at most ``limit`` pods of each controller, because more make no difference, and only the
+    newest controllers. Anybody may write an owner, so a too long uid is left out.
     """
     by_owner: dict[str, list[str]] = {}
-    for uid, owner in ended.items():
+    for uid, owner in owner_by_uid.items():
         if len(owner) > MAX_UID:
             continue
         of_owner = by_owner.setdefault(owner, [])
@@ -215,7 +217,7 @@ def ended_manifest(ended: Mapping[str, str], limit: int) -> list[dict[str, Any]]
 def waiting_gang(
     group: GroupFacts,
     members: Iterable[tuple[PodFacts, Task]],
-    placed: Placed,
+    placement: Placed,
     priority: int,
     fault: tuple[Reason, str] | None,
     may_preempt: bool = True,
@@ -223,13 +225,13 @@ def waiting_gang(
 ) -> Gang | None:
     """Return the gated, unplanned pods of ``group`` as a gang, or None if it waits for nothing.
 
-    ``placed`` members already have their place: further pods join a running group in any number.
-    A completed group waits again once its controller creates new pods. ``learned_seconds`` is the
-    estimated run time, None if unknown.
+    ``placement`` counts the members with a place. Any number of further pods may join a running
+    group. A completed group waits again once its controller creates new pods. ``learned_seconds``
+    is the estimated run time, None if unknown.
     """
-    spec, planned = group.spec, placed.count
+    spec, planned = group.spec, placement.count
     gated = sorted(members, key=lambda member: member[0].key)
-    if group.is_stopping:  # its new pods are no replacements: they wait once the others have gone
+    if group.is_stopping:  # new pods wait until the old ones are gone: they replace no pods
         return None
     if not gated and (planned or group.status.get("phase") == "Completed"):
         return None
@@ -244,8 +246,10 @@ def waiting_gang(
         tasks, fault = (), fault or _too_many(len(kinds))
     foretold: Request = ()
     if lack is not None and spec is not None:  # the group's request before its pods exist
-        least = spec.min_resources.items()
-        foretold = request_of({r: quantities.parse_quantity(r, asked) for r, asked in least})
+        min_resources = spec.min_resources.items()
+        foretold = request_of(
+            {r: quantities.parse_quantity(r, amount) for r, amount in min_resources}
+        )
     gang = replace(
         _bare_gang(group, tasks, _wait(group, gated, max(needed, 1))),
         priority=priority,
@@ -256,41 +260,47 @@ def waiting_gang(
         is_learned_estimate=learned_seconds is not None,
         may_preempt=may_preempt,
     )
-    return _as_replacement(gang, placed) if planned and needed > 0 and gang.fault is None else gang
+    return (
+        _as_replacement(gang, placement) if planned and needed > 0 and gang.fault is None else gang
+    )
 
 
 def with_remedy(gang: Gang, remedy: str) -> Gang:
-    """Return ``gang``; where it waits for pods, it says what has their controller create them."""
+    """Return ``gang``; if it waits for pods, its fault tells how their controller creates them."""
     if not remedy or gang.fault is None or gang.fault[0] is not Reason.WAITING_FOR_PODS:
         return gang
     return replace(gang, fault=(Reason.WAITING_FOR_PODS, f"{gang.fault[1]}; {remedy}"))
 
 
-def with_other_gates(gang: Gang, behind: Mapping[Key, tuple[str, ...]]) -> Gang:
-    """Return ``gang``; where it waits for pods, it says which gates of others keep some back.
+def with_other_gates(gang: Gang, gates_by_pod: Mapping[Key, tuple[str, ...]]) -> Gang:
+    """Return ``gang``; if it waits for pods, its fault names the foreign gates of some pods.
 
-    ``behind`` are those pods and their gates.
+    ``gates_by_pod`` has these pods and their gates.
     """
-    if not behind or gang.fault is None or gang.fault[0] is not Reason.WAITING_FOR_PODS:
+    if not gates_by_pod or gang.fault is None or gang.fault[0] is not Reason.WAITING_FOR_PODS:
         return gang
-    gates = sorted({gate for of_pod in behind.values() for gate in of_pod})
-    first = min(behind)[1]
-    which = f"pod {first} waits" if len(behind) == 1 else f"{len(behind)} pods ({first}, ...) wait"
+    gates = sorted({gate for of_pod in gates_by_pod.values() for gate in of_pod})
+    first = min(gates_by_pod)[1]
+    which = (
+        f"pod {first} waits"
+        if len(gates_by_pod) == 1
+        else f"{len(gates_by_pod)} pods ({first}, ...) wait"
+    )
     message = f"{gang.fault[1]}; {which} behind scheduling gates of others: {', '.join(gates)}"
     return replace(gang, fault=(Reason.WAITING_FOR_PODS, message))
 
 
-def with_other_queues(gang: Gang, others: Iterable[PodFacts]) -> Gang:
-    """Return ``gang``; where it waits for pods, it says in which queues ``others`` of it count."""
-    counts = Counter(pod.labels[names.QUEUE_LABEL] for pod in others)
+def with_other_queues(gang: Gang, pods: Iterable[PodFacts]) -> Gang:
+    """Return ``gang``; if it waits for pods, its fault names the queues of its other ``pods``."""
+    counts = Counter(pod.labels[names.QUEUE_LABEL] for pod in pods)
     if not counts or gang.fault is None or gang.fault[0] is not Reason.WAITING_FOR_PODS:
         return gang
-    there = (f"{n} pods still count in queue {queue}" for queue, n in sorted(counts.items()))
-    return replace(gang, fault=(Reason.WAITING_FOR_PODS, "; ".join((gang.fault[1], *there))))
+    messages = (f"{n} pods still count in queue {queue}" for queue, n in sorted(counts.items()))
+    return replace(gang, fault=(Reason.WAITING_FOR_PODS, "; ".join((gang.fault[1], *messages))))
 
 
 def _bare_gang(group: GroupFacts, tasks: tuple[Task, ...], wait: waits.Wait) -> Gang:
-    """Return the gang with what the group's own spec and status say."""
+    """Return the gang with the fields of the group's spec and status."""
     gang = Gang(
         uid=group.uid,
         name=group.key[1],
@@ -300,7 +310,7 @@ def _bare_gang(group: GroupFacts, tasks: tuple[Task, ...], wait: waits.Wait) -> 
         if group.spec is None or group.spec.queue or group.plan
         else queue_source(group.key[0], group.default_queue),
         tasks=tasks,
-        arrived=wait.arrived,
+        arrived=wait.arrival_time,
         parked=wait.parked,
         uncounted_seconds=wait.uncounted,
         uncounted_since=wait.uncounted_since,
@@ -310,33 +320,34 @@ def _bare_gang(group: GroupFacts, tasks: tuple[Task, ...], wait: waits.Wait) -> 
         evictions=int(group.status.get("preemptions") or 0),
         yields=int(group.status.get("yields") or 0),
     )
-    return resuming.of_group(group.resumable).applied_to(gang)
+    return resuming.of_group(group.resumable).apply(gang)
 
 
 def _wait(group: GroupFacts, gated: list[tuple[PodFacts, Task]], needed: int) -> waits.Wait:
-    """Return how long the gang has waited: since the last pod that it needed was made, at most."""
-    # Time without waiting pods must not count as waiting, or old groups would go first.
-    made = sorted(pod.gated_since for pod, _ in gated)
-    asked = asked_by(pod for pod, _ in gated)
-    return group.wait(max([group.created, *made[:needed]]), asked)
+    """Return the wait of the gang; it begins with the last pod that it needed."""
+    # Time without gated pods must not count as waiting: otherwise old groups would go first.
+    creation_times = sorted(pod.gated_since for pod, _ in gated)
+    request = total_request(pod for pod, _ in gated)
+    return group.wait(max([group.created, *creation_times[:needed]]), request)
 
 
-def asked_by(pods: Iterable[PodFacts]) -> dict[str, int]:
-    """Return the total request of waiting pods."""
+def total_request(pods: Iterable[PodFacts]) -> dict[str, int]:
+    """Return the total request of ``pods``."""
     total: dict[str, int] = {}
     for pod in pods:
         total = add(total, pod.request)
     return total
 
 
-def _as_replacement(gang: Gang, placed: Placed) -> Gang:
-    """Return ``gang`` as a displaced one of minimum size, if the lost members had as much.
+def _as_replacement(gang: Gang, placement: Placed) -> Gang:
+    """Return ``gang`` as a displaced gang of minimum size, if the lost members requested as much.
 
-    Displaced gangs go ahead of the queue: only as many pods as the group needs, that ask no more.
+    Displaced gangs go ahead of the queue. So it has only as many pods as the group needs, and they
+    must not request more than the lost ones.
     """
-    least = gang.at_minimum
-    is_within = all(n <= placed.lost.get(name, 0) for name, n in least.demand.items())
-    return replace(least, displaced=True) if is_within else gang
+    smallest = gang.at_minimum
+    is_within = all(n <= placement.lost.get(name, 0) for name, n in smallest.demand.items())
+    return replace(smallest, displaced=True) if is_within else gang
 
 
 def _too_few(group: GroupFacts, count: int) -> tuple[Reason, str] | None:
@@ -358,11 +369,11 @@ def _too_few(group: GroupFacts, count: int) -> tuple[Reason, str] | None:
 def _too_few_of(
     gated: list[tuple[PodFacts, Task]], minima: Mapping[str, int]
 ) -> tuple[Reason, str] | None:
-    there = Counter(task.name for _, task in gated)
-    for name, least in minima.items():
-        if there[name] < least:
+    counts = Counter(task.name for _, task in gated)
+    for name, minimum in minima.items():
+        if counts[name] < minimum:
             return Reason.WAITING_FOR_PODS, (
-                f"{there[name]} of minTaskMember {least} pods exist with label "
+                f"{counts[name]} of minTaskMember {minimum} pods exist with label "
                 f"{names.TASK_LABEL}: {name}"
             )
     return None
@@ -380,7 +391,7 @@ def tasks_of_pods(
 ) -> tuple[Task, ...]:
     """Group equal pods of one task label into tasks; each further shape gets a numbered name.
 
-    A name that ``plan`` uses keeps the request that it has there.
+    A name in ``plan`` is used only for pods with the request of the plan.
     """
     shapes: dict[tuple[str, Request, object], list[tuple[PodFacts, Task]]] = {}
     for pod, task in gated:
@@ -388,23 +399,23 @@ def tasks_of_pods(
         shapes.setdefault((task.name, task.request, demands), []).append((pod, task))
     tasks: list[Task] = []
     planned = dict(plan.requests) if plan is not None else {}
-    taken: set[str] = set()
+    used_names: set[str] = set()
     free: dict[str, Iterator[str]] = {}
     for (label, request, _), group in shapes.items():
         fresh = free.setdefault(label, _names(label))
-        name = next(n for n in fresh if n not in taken and planned.get(n, request) == request)
-        taken.add(name)
-        least = minima.get(label, 0)
+        name = next(n for n in fresh if n not in used_names and planned.get(n, request) == request)
+        used_names.add(name)
+        minimum = minima.get(label, 0)
         first = group[0][1]
-        at_least = min(max(least, 1), len(group))
-        minima[label] = least - at_least
+        min_replicas = min(max(minimum, 1), len(group))
+        minima[label] = minimum - min_replicas
         tasks.append(
             Task(
                 name=name,
                 replicas=len(group),
                 request=first.request,
                 role=first.role,
-                min_replicas=at_least,
+                min_replicas=min_replicas,
                 priority=first.priority,
                 constraints=first.constraints,
                 pod=first.pod,
@@ -415,20 +426,22 @@ def tasks_of_pods(
     return tuple(tasks)
 
 
-def _common(given: list[Preferences]) -> Preferences:
-    """Return what pods of one task all prefer: no two tasks differ by their preferences alone."""
-    first = given[0]
-    if all(each is first for each in given):
+def _common(preference_sets: list[Preferences]) -> Preferences:
+    """Return the common preferences of the pods of one task; preferences do not split tasks."""
+    first = preference_sets[0]
+    if all(other is first for other in preference_sets):
         return first
-    found = Preferences(
-        tuple(each for each in first.nodes if all(each in other.nodes for other in given)),
-        tuple(each for each in first.pods if all(each in other.pods for other in given)),
+    common = Preferences(
+        tuple(
+            node for node in first.nodes if all(node in other.nodes for other in preference_sets)
+        ),
+        tuple(pod for pod in first.pods if all(pod in other.pods for other in preference_sets)),
     )
-    return found if found != NO_PREFERENCES else NO_PREFERENCES
+    return common if common != NO_PREFERENCES else NO_PREFERENCES
 
 
 def _names(label: str) -> Iterator[str]:
-    """Yield the label, then numbered forms of it that are valid labels too."""
+    """Yield the label, then numbered valid labels."""
     yield label
     for number in itertools.count(2):
         yield f"{label[: MAX_LABEL - len(str(number)) - 1]}-{number}"
@@ -445,7 +458,7 @@ def member_task(pod: wire.V1Pod, facts: PodFacts) -> Task:
 
 
 def bare_task(facts: PodFacts) -> Task:
-    """Return a pod of another controller as a task without what it demands of nodes and pods."""
+    """Return a pod of another controller as a task without its demands on nodes and pods."""
     label = facts.labels.get(names.ROLE_LABEL, "")
     role = Role(label) if label in set(Role) else Role.WORKER
     name = facts.labels.get(names.TASK_LABEL) or (label or "pod")

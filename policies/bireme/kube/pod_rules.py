@@ -1,7 +1,7 @@
-"""Rules over pods as Kubernetes writes them, and the pods of a cluster that they are about.
+"""Affinity rules of Kubernetes, and the pods of a cluster that they select.
 
 Host ports, required affinity and anti-affinity, and hard topology spread are planned. Few pods have
-such rules, so nothing is worked out for pods that no rule is about.
+such rules, so nothing is computed for pods that no rule selects.
 """
 
 from collections import Counter
@@ -35,33 +35,37 @@ def demands_of_spec(
     labels: Mapping[str, str],
     template: wire.V1PodSpec | None = None,
 ) -> PodKind | None:
-    """Return what a pod of this spec demands of other pods; None if nothing.
+    """Return the demands of a pod of this spec on other pods; None without any.
 
-    Its own labels, which others' demands are about, are not part of it. ``template`` is the one
-    that Bireme makes such pods of; None for pods of others.
+    The labels of the pod itself are not part of it. ``template`` is the template of Bireme's own
+    pods; None for external pods.
 
     Raises:
         ValueError: an operator is unknown.
     """
     affinity = spec.affinity
-    near = _required(affinity.pod_affinity if affinity else None)
-    apart = _required(affinity.pod_anti_affinity if affinity else None)
-    limits = _hard(spec)
+    affinity_terms = _hard_terms(affinity.pod_affinity if affinity else None)
+    anti_affinity_terms = _hard_terms(affinity.pod_anti_affinity if affinity else None)
+    limits = _hard_constraints(spec)
     ports = _host_ports(spec)
-    if not (near or apart or limits or ports):
+    if not (affinity_terms or anti_affinity_terms or limits or ports):
         return None
-    return _shared(
+    return _intern(
         PodKind(
             ports,
-            # A pod is near the right ones by all of its terms, or by none.
+            # Affinity terms hold together: they are planned only if all of them can be.
             near=()
-            if any(map(_is_left, near))
-            else tuple(_term(each, namespace, labels) for each in near),
-            apart=tuple(_term(each, namespace, labels) for each in apart if not _is_left(each)),
+            if any(map(_is_unplanned, affinity_terms))
+            else tuple(_term(term, namespace, labels) for term in affinity_terms),
+            apart=tuple(
+                _term(term, namespace, labels)
+                for term in anti_affinity_terms
+                if not _is_unplanned(term)
+            ),
             spread=tuple(
-                _limit(each, namespace, labels)
-                # Which nodes one of them counts depends on all.
-                for each in (() if _are_left(limits, template) else limits)
+                _limit(limit, namespace, labels)
+                # The nodes that one constraint counts depend on all constraints.
+                for limit in (() if _are_unplanned(limits, template) else limits)
             ),
         )
     )
@@ -73,167 +77,182 @@ _Weighted = tuple[int, PodTerm]
 def soft_terms(
     spec: wire.V1PodSpec, namespace: str, labels: Mapping[str, str]
 ) -> tuple[list[_Weighted], list[_Weighted]]:
-    """Return the pods that a pod of this spec would rather be near, and apart from, by weight.
+    """Return the preferred affinity and anti-affinity terms of a pod of this spec, with weights.
 
     Raises:
         ValueError: an operator is unknown.
     """
     affinity = spec.affinity or wire.V1Affinity()
-    near, apart = (
+    affinity_terms, anti_affinity_terms = (
         [
-            (each.weight, _term(each.pod_affinity_term, namespace, labels))
-            for each in _preferred(given)
-            if not _is_left(each.pod_affinity_term)
+            (term.weight, _term(term.pod_affinity_term, namespace, labels))
+            for term in _soft_terms(rules)
+            if not _is_unplanned(term.pod_affinity_term)
         ]
-        for given in (affinity.pod_affinity, affinity.pod_anti_affinity)
+        for rules in (affinity.pod_affinity, affinity.pod_anti_affinity)
     )
-    return near, apart
+    return affinity_terms, anti_affinity_terms
 
 
 def soft_limits(
     spec: wire.V1PodSpec, namespace: str, labels: Mapping[str, str]
 ) -> list[SpreadLimit]:
-    """Return the topology spread that a pod of this spec would rather have.
+    """Return the preferred topology spread of a pod of this spec.
 
     Raises:
         ValueError: an operator is unknown.
     """
-    given = spec.topology_spread_constraints or ()
+    constraints = spec.topology_spread_constraints or ()
     return [
-        _limit(each, namespace, labels)
-        for each in given
-        if each.when_unsatisfiable != _HARD
-        if not _selects_one_pod(each.label_selector, each.match_label_keys)
+        _limit(constraint, namespace, labels)
+        for constraint in constraints
+        if constraint.when_unsatisfiable != _HARD
+        if not _selects_one_pod(constraint.label_selector, constraint.match_label_keys)
     ]
 
 
 @lru_cache(maxsize=65_536)
-def _shared(kind: PodKind) -> PodKind:
+def _intern(kind: PodKind) -> PodKind:
     return kind
 
 
-def left_to_scheduler(
+def demands_for_scheduler(
     spec: wire.V1PodSpec, template: wire.V1PodSpec | None = None
 ) -> tuple[str, ...]:
-    """Return in words the demands on other pods that are not planned.
+    """Return messages for the demands on other pods that only kube-scheduler checks.
 
-    ``template`` is the one that Bireme makes pods of this spec of; None for pods of others.
+    ``template`` is the template of Bireme's own pods; None for external pods.
     """
     affinity = spec.affinity or wire.V1Affinity()
-    words = []
-    for kind, given in (
+    reasons = []
+    for kind, rules in (
         ("affinity", affinity.pod_affinity),
         ("anti-affinity", affinity.pod_anti_affinity),
     ):
-        words += [
+        reasons += [
             f"required pod {kind} on {term.topology_key}"
-            for term in _required(given)
-            if _is_left(term)
+            for term in _hard_terms(rules)
+            if _is_unplanned(term)
         ]
-    limits = _hard(spec)
-    if _are_left(limits, template):
-        words += [f"topology spread over {each.topology_key}" for each in limits]
-    return tuple(words)
+    limits = _hard_constraints(spec)
+    if _are_unplanned(limits, template):
+        reasons += [f"topology spread over {constraint.topology_key}" for constraint in limits]
+    return tuple(reasons)
 
 
 def spread_under_pin(constraint: dict[str, Any]) -> dict[str, Any]:
-    """Return a raw spread constraint of a template as a pinned pod has it.
+    """Return a raw spread constraint of a template in its form for a pinned pod.
 
-    Of a pinned pod kube-scheduler counts the pinned node's domain alone, which ``minDomains`` would
-    call too few; with ``nodeAffinityPolicy: Ignore`` it counts all, in the order in which it binds.
-    Both are for the plan to keep.
+    For a pinned pod kube-scheduler counts only the domain of the pinned node, so ``minDomains``
+    would fail. With ``nodeAffinityPolicy: Ignore`` it counts all domains in the order of binding.
+    The plan keeps both rules instead.
     """
     if constraint.get("whenUnsatisfiable") != _HARD:
         return constraint
-    kept = {key: value for key, value in constraint.items() if key != "minDomains"}
-    return kept | {"nodeAffinityPolicy": "Honor"} if "nodeAffinityPolicy" in kept else kept
+    pinned = {key: value for key, value in constraint.items() if key != "minDomains"}
+    return pinned | {"nodeAffinityPolicy": "Honor"} if "nodeAffinityPolicy" in pinned else pinned
 
 
 def names_own_labels(spec: wire.V1PodSpec) -> bool:
-    """Return whether pods of one template select others by labels that Bireme gives its pods."""
+    """Return whether a rule of a pod selects by the labels that Bireme sets on its pods."""
     affinity = spec.affinity or wire.V1Affinity()
     keys: list[Iterable[str] | None] = []
-    for given in (affinity.pod_affinity, affinity.pod_anti_affinity):
-        soft = (each.pod_affinity_term for each in _preferred(given))
-        for term in (*_required(given), *soft):
+    for rules in (affinity.pod_affinity, affinity.pod_anti_affinity):
+        soft = (weighted.pod_affinity_term for weighted in _soft_terms(rules))
+        for term in (*_hard_terms(rules), *soft):
             keys += term.match_label_keys, term.mismatch_label_keys
-    keys += [each.match_label_keys for each in spec.topology_spread_constraints or ()]
+    keys += [constraint.match_label_keys for constraint in spec.topology_spread_constraints or ()]
     return any(key in names.POD_LABELS for key in chain(*filter(None, keys)))
 
 
-def _is_left(term: wire.V1PodAffinityTerm) -> bool:
+def _is_unplanned(term: wire.V1PodAffinityTerm) -> bool:
     keys = term.match_label_keys, term.mismatch_label_keys
     return _selects_one_pod(term.label_selector, *keys)
 
 
-def _are_left(
+def _are_unplanned(
     limits: Iterable[wire.V1TopologySpreadConstraint], template: wire.V1PodSpec | None
 ) -> bool:
-    # Only what stands in a template is under a pin as the plan needs it (spread_under_pin).
-    own = {_counting(each) for each in _hard(template)} if template is not None else set()
+    # Only constraints of the template were rewritten for a pin (spread_under_pin).
+    template_keys = (
+        {_counting_key(constraint) for constraint in _hard_constraints(template)}
+        if template is not None
+        else set()
+    )
     return any(
-        _selects_one_pod(each.label_selector, each.match_label_keys)
-        or not (_is_plain(each) or _counting(each) in own)
-        for each in limits
+        _selects_one_pod(constraint.label_selector, constraint.match_label_keys)
+        or not (_is_plain(constraint) or _counting_key(constraint) in template_keys)
+        for constraint in limits
     )
 
 
-def _is_plain(each: wire.V1TopologySpreadConstraint) -> bool:
-    return (each.min_domains or 1) == 1 and each.node_affinity_policy != "Ignore"
+def _is_plain(constraint: wire.V1TopologySpreadConstraint) -> bool:
+    return (constraint.min_domains or 1) == 1 and constraint.node_affinity_policy != "Ignore"
 
 
-def _counting(each: wire.V1TopologySpreadConstraint) -> tuple[str, int | None, str | None]:
-    # A template has one hard constraint of a topology key.
-    return each.topology_key, each.min_domains, each.node_affinity_policy
+def _counting_key(
+    constraint: wire.V1TopologySpreadConstraint,
+) -> tuple[str, int | None, str | None]:
+    # A template has at most one hard constraint per topology key.
+    return constraint.topology_key, constraint.min_domains, constraint.node_affinity_policy
 
 
-def _required(given: wire.V1PodAffinity | None) -> tuple[wire.V1PodAffinityTerm, ...]:
-    terms = given.required_during_scheduling_ignored_during_execution if given else None
+def _hard_terms(affinity: wire.V1PodAffinity | None) -> tuple[wire.V1PodAffinityTerm, ...]:
+    terms = affinity.required_during_scheduling_ignored_during_execution if affinity else None
     return terms or ()
 
 
-def _preferred(given: wire.V1PodAffinity | None) -> tuple[wire.V1WeightedPodAffinityTerm, ...]:
-    terms = given.preferred_during_scheduling_ignored_during_execution if given else None
+def _soft_terms(affinity: wire.V1PodAffinity | None) -> tuple[wire.V1WeightedPodAffinityTerm, ...]:
+    terms = affinity.preferred_during_scheduling_ignored_during_execution if affinity else None
     return terms or ()
 
 
-def _hard(spec: wire.V1PodSpec) -> list[wire.V1TopologySpreadConstraint]:
-    given = spec.topology_spread_constraints or ()
-    return [each for each in given if each.when_unsatisfiable == _HARD]
+def _hard_constraints(spec: wire.V1PodSpec) -> list[wire.V1TopologySpreadConstraint]:
+    constraints = spec.topology_spread_constraints or ()
+    return [constraint for constraint in constraints if constraint.when_unsatisfiable == _HARD]
 
 
 def _selects_one_pod(
     selector: wire.V1LabelSelector | None, *label_keys: Iterable[str] | None
 ) -> bool:
-    given = selector or wire.V1LabelSelector()
-    keys = (*(given.match_labels or ()), *(each.key for each in given.match_expressions or ()))
+    label_selector = selector or wire.V1LabelSelector()
+    keys = (
+        *(label_selector.match_labels or ()),
+        *(expression.key for expression in label_selector.match_expressions or ()),
+    )
     return any(key in names.OF_ONE_START for key in chain(keys, *filter(None, label_keys)))
 
 
 def _term(term: wire.V1PodAffinityTerm, namespace: str, labels: Mapping[str, str]) -> PodTerm:
     keys = term.match_label_keys, term.mismatch_label_keys
-    asked = _selected(term.label_selector, labels, *keys)
+    pod_requirements = _selector_requirements(term.label_selector, labels, *keys)
     named, selector = tuple(sorted(term.namespaces or ())), term.namespace_selector
     if selector is None:
-        return PodTerm(term.topology_key, PodSelector(named or (namespace,), (), asked))
-    wanted = _requirements(selector)
-    # One without requirements is all namespaces.
-    pods = PodSelector(named, wanted, asked) if wanted else PodSelector(None, (), asked)
+        return PodTerm(term.topology_key, PodSelector(named or (namespace,), (), pod_requirements))
+    namespace_requirements = _requirements(selector)
+    # An empty namespace selector selects all namespaces.
+    pods = (
+        PodSelector(named, namespace_requirements, pod_requirements)
+        if namespace_requirements
+        else PodSelector(None, (), pod_requirements)
+    )
     return PodTerm(term.topology_key, pods)
 
 
 def _limit(
-    each: wire.V1TopologySpreadConstraint, namespace: str, labels: Mapping[str, str]
+    constraint: wire.V1TopologySpreadConstraint, namespace: str, labels: Mapping[str, str]
 ) -> SpreadLimit:
-    asked = _selected(each.label_selector, labels, each.match_label_keys, ())
-    pods = PodSelector((namespace,), (), asked)
+    pod_requirements = _selector_requirements(
+        constraint.label_selector, labels, constraint.match_label_keys, ()
+    )
+    pods = PodSelector((namespace,), (), pod_requirements)
     return SpreadLimit(
-        each.topology_key,
-        each.max_skew,
+        constraint.topology_key,
+        constraint.max_skew,
         pods,
-        honors_taints=each.node_taints_policy == "Honor",
-        honors_affinity=each.node_affinity_policy != "Ignore",
-        least_domains=each.min_domains or 1,
+        honors_taints=constraint.node_taints_policy == "Honor",
+        honors_affinity=constraint.node_affinity_policy != "Ignore",
+        least_domains=constraint.min_domains or 1,
     )
 
 
@@ -243,7 +262,7 @@ def _requirements(selector: wire.V1LabelSelector) -> tuple[Requirement, ...]:
     return (*plain, *requirements(selector.match_expressions))
 
 
-def _selected(
+def _selector_requirements(
     selector: wire.V1LabelSelector | None,
     labels: Mapping[str, str],
     same: Iterable[str] | None,
@@ -251,28 +270,31 @@ def _selected(
 ) -> tuple[Requirement, ...]:
     """Return the requirements of a selector; without a selector no pod meets them.
 
-    The pods have the values of ``labels``, the pod's own, under ``same``, and not under ``other``.
-    The API server writes both into the selector of a pod when it is created.
+    ``labels`` are the labels of the pod with the rule. The selected pods have its values under the
+    keys ``same``, and other values under the keys ``other``. The API server writes both into the
+    selector when it creates the pod.
     """
     if selector is None:
         return _NO_POD
-    found = [*_requirements(selector)]
+    pod_requirements = [*_requirements(selector)]
     for keys, operator in ((same, SelectorOperator.IN), (other, SelectorOperator.NOT_IN)):
-        found += [Requirement(k, operator, (labels[k],)) for k in keys or () if k in labels]
-    return tuple(dict.fromkeys(found))
+        pod_requirements += [
+            Requirement(k, operator, (labels[k],)) for k in keys or () if k in labels
+        ]
+    return tuple(dict.fromkeys(pod_requirements))
 
 
 def _host_ports(spec: wire.V1PodSpec) -> tuple[HostPort, ...]:
     sidecars = (c for c in spec.init_containers or () if c.restart_policy == "Always")
-    found: dict[HostPort, None] = {}
+    ports: dict[HostPort, None] = {}
     for container in (*sidecars, *(spec.containers or ())):
         for port in container.ports or ():
-            # On the host's network a container port is a host port (default of the API).
+            # With hostNetwork a container port is a host port (default of the API).
             number = port.host_port or (port.container_port if spec.host_network else 0)
             if number:
                 address = port.host_ip or HostPort(number).address
-                found[HostPort(number, port.protocol or "TCP", address)] = None
-    return tuple(found)
+                ports[HostPort(number, port.protocol or "TCP", address)] = None
+    return tuple(ports)
 
 
 _Source = tuple[str, Key]
@@ -280,10 +302,10 @@ _Pair = tuple[str, str]
 
 
 class PodRules:
-    """The rules of a cluster's pods and gangs, and the pods that could be among those they name.
+    """The affinity rules of a cluster's pods and gangs, and the pods that they select.
 
-    ``labels_of`` returns the labels of a namespace. Most selectors ask for a value of some label:
-    with one that comes or goes only the pods of that label are looked at again.
+    ``labels_of`` returns the labels of a namespace. Most selectors require a value of some label.
+    A new or deleted selector then affects only the pods with that label.
 
     Attributes:
         leaving: Pods that are being deleted.
@@ -297,24 +319,23 @@ class PodRules:
         self._selectors_of: dict[_Source, tuple[PodSelector, ...]] = {}
         self._count: Counter[PodSelector] = Counter()
         self._by_pair: dict[_Pair | None, dict[PodSelector, None]] = {}
-        # Labels of pods, and of their namespaces, that selectors ask for.
+        # Keys of pod labels and of namespace labels that selectors use.
         self._keys: Counter[str] = Counter()
-        self._space_keys: Counter[str] = Counter()
-        # The last change to what rules are about, of any pod, and of those that have a label.
-        self._numbers = count(1)
-        self._changed = 0
-        self._changes_of: dict[_Pair | None, int] = {}
-        # What is seen of pods, pods that are to be looked at again, and pods by what is asked.
-        self._seen: dict[Key, PodKind] = {}
-        self._unsure: dict[Key, None] = {}
-        self._labelled: dict[_Pair, dict[Key, None]] = {}
+        self._namespace_keys: Counter[str] = Counter()
+        # Revision of the last change that affects all pods, and by label the pods with that label.
+        self._revisions = count(1)
+        self._revision = 0
+        self._revision_by_pair: dict[_Pair | None, int] = {}
+        # Selected pods, pods that must be checked again, and pods by label.
+        self._kind_by_pod: dict[Key, PodKind] = {}
+        self._dirty: dict[Key, None] = {}
+        self._pods_by_label: dict[_Pair, dict[Key, None]] = {}
         self._with_demands: set[Key] = set()
 
     def put_pod(self, key: Key, namespace: str, pod: wire.V1Pod, labels: Mapping[str, str]) -> None:
-        """Take in a pod with its ``labels``, which are kept as they are.
+        """Store a pod with its ``labels``, which must not be changed later.
 
-        Rules with an operator that is not known, as of a later Kubernetes, are left to
-        kube-scheduler.
+        Rules with an unknown operator of a later Kubernetes are left to kube-scheduler.
         """
         try:
             demands = demands_of_spec(pod.spec, namespace, labels)
@@ -328,7 +349,7 @@ class PodRules:
             return
         self._forget(key)
         self._pods[key] = (namespace, labels, demands)
-        self._unsure[key] = None
+        self._dirty[key] = None
         self._put(("Pod", key), demands)
         if demands is not None:
             self._with_demands.add(key)
@@ -341,139 +362,144 @@ class PodRules:
             self._put(("Pod", key), None)
 
     def _forget(self, key: Key) -> None:
-        known = self._pods.pop(key, None)
-        for pair in known[1].items() if known is not None else ():
-            there = self._labelled.get(pair, {})
-            there.pop(key, None)
-            if not there:
-                self._labelled.pop(pair, None)
-        self._seen.pop(key, None)
-        self._unsure.pop(key, None)
+        record = self._pods.pop(key, None)
+        for pair in record[1].items() if record is not None else ():
+            pods = self._pods_by_label.get(pair, {})
+            pods.pop(key, None)
+            if not pods:
+                self._pods_by_label.pop(pair, None)
+        self._kind_by_pod.pop(key, None)
+        self._dirty.pop(key, None)
         self._with_demands.discard(key)
 
     def put_job(self, key: Key, demands: Iterable[PodKind | None]) -> None:
-        """Take in the demands of the tasks of a job; none where it is gone."""
+        """Store the demands of the tasks of a job; none for a deleted job."""
         self._put(("TrainingJob", key), *demands)
 
-    def put_wishes(self, key: Key, wishes: Iterable[PodKind]) -> None:
-        """Take in what a pod that waits for its gang would rather have; nothing once it does not.
+    def put_preferences(self, key: Key, preferences: Iterable[PodKind]) -> None:
+        """Store the preferences of a gated pod; none once it is released.
 
-        What others prefer is no matter of a gang's.
+        Preferences of other pods do not matter.
         """
-        self._put(("Wishes", key), *wishes)
+        self._put(("Preferences", key), *preferences)
 
     def _put(self, source: _Source, *demands: PodKind | None) -> None:
-        found = tuple(pods for kind in demands if kind is not None for pods in kind.selectors)
-        before = self._selectors_of.pop(source, ())
-        if found:
-            self._selectors_of[source] = found
-        if before == found:
+        selectors = tuple(
+            selector for kind in demands if kind is not None for selector in kind.selectors
+        )
+        previous = self._selectors_of.pop(source, ())
+        if selectors:
+            self._selectors_of[source] = selectors
+        if previous == selectors:
             return
-        for pods in found:
-            self._count[pods] += 1
-            if self._count[pods] == 1:
-                self._by_pair.setdefault(pods.pair, {})[pods] = None
-                self._change(pods, 1)
-        for pods in before:
-            self._count[pods] -= 1
-            if not self._count[pods]:
-                del self._count[pods]
-                del self._by_pair[pods.pair][pods]
-                if not self._by_pair[pods.pair]:
-                    del self._by_pair[pods.pair]
-                self._change(pods, -1)
+        for selector in selectors:
+            self._count[selector] += 1
+            if self._count[selector] == 1:
+                self._by_pair.setdefault(selector.pair, {})[selector] = None
+                self._change(selector, 1)
+        for selector in previous:
+            self._count[selector] -= 1
+            if not self._count[selector]:
+                del self._count[selector]
+                del self._by_pair[selector.pair][selector]
+                if not self._by_pair[selector.pair]:
+                    del self._by_pair[selector.pair]
+                self._change(selector, -1)
 
-    def _change(self, pods: PodSelector, change: int) -> None:
-        """Note a selector that is new, ``change`` 1, or gone, -1."""
-        is_about_all = pods.pair is None
-        for counts, asked in ((self._keys, pods.requirements), (self._space_keys, pods.spaces)):
-            for key in (each.key for each in asked):
-                before = counts[key]
+    def _change(self, selector: PodSelector, change: int) -> None:
+        """Record a selector that is new (``change`` 1) or gone (-1)."""
+        is_about_all = selector.pair is None
+        for counts, selector_requirements in (
+            (self._keys, selector.requirements),
+            (self._namespace_keys, selector.spaces),
+        ):
+            for key in (requirement.key for requirement in selector_requirements):
+                previous = counts[key]
                 counts[key] += change
-                is_about_all |= not (before and counts[key])
-        # No number stands for no selector: labels of jobs are without end.
-        if pods.pair in self._by_pair:
-            self._changes_of[pods.pair] = next(self._numbers)
+                is_about_all |= not (previous and counts[key])
+        # Without a selector there is no entry: the number of labels is unbounded.
+        if selector.pair in self._by_pair:
+            self._revision_by_pair[selector.pair] = next(self._revisions)
         else:
-            self._changes_of.pop(pods.pair, None)
-        if is_about_all or pods.pair is None:
+            self._revision_by_pair.pop(selector.pair, None)
+        if is_about_all or selector.pair is None:
             self._change_all()
             return
-        self._unsure.update(self._labelled.get(pods.pair, {}))
+        self._dirty.update(self._pods_by_label.get(selector.pair, {}))
 
     def _change_all(self) -> None:
-        self._changed = next(self._numbers)
-        self._seen.clear()
-        self._labelled.clear()
-        self._unsure = dict.fromkeys(self._pods)
+        self._revision = next(self._revisions)
+        self._kind_by_pod.clear()
+        self._pods_by_label.clear()
+        self._dirty = dict.fromkeys(self._pods)
 
     def namespaces_changed(self) -> bool:
-        """Take note that labels of namespaces have changed; return whether rules ask for any."""
-        if not any(self._space_keys.values()):
+        """Handle changed labels of namespaces; return whether any rule uses such labels."""
+        if not any(self._namespace_keys.values()):
             return False
         self._change_all()
         return True
 
     def revision_of(self, labels: Iterable[tuple[str, str]]) -> tuple[int, ...]:
-        """Return what is another one once what is seen of pods with ``labels`` may have changed."""
-        return (self._changed, *(self._changes_of.get(pair, 0) for pair in labels))
+        """Return a revision that changes when rules may select pods with ``labels`` differently."""
+        return (self._revision, *(self._revision_by_pair.get(pair, 0) for pair in labels))
 
     @property
     def has_selectors(self) -> bool:
-        """True if any rule names other pods."""
+        """True if any rule selects other pods."""
         return bool(self._count)
 
-    def seen(
+    def kind_of(
         self, namespace: str, labels: Mapping[str, str], demands: PodKind | None
     ) -> PodKind | None:
-        """Return what rules see of a pod; None where none is about it and it has none."""
+        """Return the pod's kind for rules; None if it has no rules and no rule selects it."""
         if not self._count:
             return demands
-        spaces = self._labels_of(namespace) if self._space_keys else {}
+        spaces = self._labels_of(namespace) if self._namespace_keys else {}
         plain = PodKind(
             namespace=namespace,
-            labels=_asked(labels, self._keys),
-            space=_asked(spaces, self._space_keys),
+            labels=_filter_labels(labels, self._keys),
+            space=_filter_labels(spaces, self._namespace_keys),
         )
-        return self._narrowed(plain, demands)
+        return self._select_kind(plain, demands)
 
-    def _narrowed(self, plain: PodKind, demands: PodKind | None) -> PodKind | None:
+    def _select_kind(self, plain: PodKind, demands: PodKind | None) -> PodKind | None:
         if demands is not None:
-            return _shared(
+            return _intern(
                 replace(demands, namespace=plain.namespace, labels=plain.labels, space=plain.space)
             )
         for pair in (None, *plain.labels):
             for pods in self._by_pair.get(pair, ()):
                 if matches(pods, plain):
-                    return _shared(plain)
+                    return _intern(plain)
         return None
 
     def pods(self) -> Iterator[tuple[Key, PodKind]]:
-        """Yield every pod that some rule is about, and what rules see of it."""
+        """Yield every pod that a rule selects or that has rules, with its kind."""
         if not self._count:
-            # No more than host ports are left, which only these pods have.
+            # No selectors: the only remaining demands are host ports.
             for key in sorted(self._with_demands):
                 if (kind := self._pods[key][2]) is not None:
                     yield key, kind
             return
-        for key in self._unsure:
-            _, labels, _ = known = self._pods[key]
+        for key in self._dirty:
+            _, labels, _ = record = self._pods[key]
             for pair in labels.items():
                 if self._keys[pair[0]] > 0:
-                    self._labelled.setdefault(pair, {})[key] = None
-            kind = self.seen(*known)
+                    self._pods_by_label.setdefault(pair, {})[key] = None
+            kind = self.kind_of(*record)
             if kind is None:
-                self._seen.pop(key, None)
+                self._kind_by_pod.pop(key, None)
             else:
-                self._seen[key] = kind
-        self._unsure.clear()
-        yield from self._seen.items()
+                self._kind_by_pod[key] = kind
+        self._dirty.clear()
+        yield from self._kind_by_pod.items()
 
     def of_pod(self, key: Key) -> PodKind | None:
-        """Return what rules see of a pod; None where none is about it."""
-        known = self._pods.get(key)
-        return self.seen(*known) if known is not None else None
+        """Return the kind of a pod; None if no rule concerns it."""
+        record = self._pods.get(key)
+        return self.kind_of(*record) if record is not None else None
 
 
-def _asked(labels: Mapping[str, str], keys: Counter[str]) -> tuple[tuple[str, str], ...]:
+def _filter_labels(labels: Mapping[str, str], keys: Counter[str]) -> tuple[tuple[str, str], ...]:
     return tuple(sorted((key, value) for key, value in labels.items() if keys[key] > 0))

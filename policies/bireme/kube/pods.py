@@ -2,8 +2,8 @@
 
 Requests follow the scheduler's own rule (``k8s.io/component-helpers/resource``): the larger of
 (a) the sum of all containers and sidecars and (b) the peak while an init container runs beside the
-sidecars before it. A pod-level request overrides that sum; overhead is added. A pod that is being
-resized in place holds the largest of what it has and what it is to have.
+sidecars before it. A pod-level request overrides that sum; overhead is added. During a resize in
+place a pod counts with the larger of its actual and its desired request.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -33,12 +33,12 @@ _DISRUPTIONS = ("NodeLost", "Preempting", "NodeShutdown")
 
 PATH: Final = "/api/v1/pods"
 MEMBERS: Final = {"labelSelector": names.POD_GROUP_LABEL}
-"""Selects members of gangs, in every phase: their state is the gang's state."""
-OTHERS: Final = {
+"""Selects members of gangs in every phase: the state of the gang depends on all of them."""
+NON_MEMBERS: Final = {
     "labelSelector": f"!{names.POD_GROUP_LABEL}",
     "fieldSelector": ",".join(("spec.nodeName!=", *(f"status.phase!={end}" for end in TERMINAL))),
 }
-"""Selects all other pods, only while they hold a node: they matter for free capacity alone."""
+"""Selects all other bound pods that have not ended: only their usage matters."""
 
 
 HEALING_REFUSALS: Final = (
@@ -50,28 +50,28 @@ HEALING_REFUSALS: Final = (
     "RequestAbovePlan: ",
     "InternalError: ",
 )
-"""How refusals of the extender begin that are no verdict on the pod: its cache will be newer, or
-the gang is planned again with what its pods ask."""
+"""Prefixes of transient refusals of the extender. Its cache will catch up, or the gang is planned
+again with the actual requests of its pods."""
 _CREATING: Final = ("ContainerCreating", "PodInitializing")
 
 
 DEFAULT_GRACE_SECONDS: Final = 30
-"""The grace of a pod that states none, by Kubernetes."""
+"""Default of ``terminationGracePeriodSeconds`` in Kubernetes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Obstacles:
-    """What a pod that does not run yet waits for. Times are POSIX seconds, 0 for none."""
+    """The obstacles of a pod that does not run yet. Times are POSIX seconds, 0 for none."""
 
     unschedulable: str = ""
-    """Why kube-scheduler finds no node for it, in its own words; empty while it says nothing."""
+    """Message of kube-scheduler when it finds no node; empty without one."""
     unschedulable_since: float = 0.0
     has_claims: bool = False
     """It has volumes that may have to be provisioned before it is bound."""
     waiting: str = ""
-    """Why its first container that hangs does: ErrImagePull, CrashLoopBackOff and the like."""
+    """Message about its first stuck container: ErrImagePull, CrashLoopBackOff and the like."""
     pull_began: float = 0.0
-    """The beginning of the pull of its images; 0 if it has not begun, or failed."""
+    """The start of the pull of its images; 0 if it has not started, or failed."""
     pull_ended: float = 0.0
 
 
@@ -87,39 +87,37 @@ class PodFacts:
     labels: dict[str, str]
     owner_uids: frozenset[str]
     job_uid: str
-    """UID of the TrainingJob that alone owns it, so that it goes with that job; else empty."""
+    """UID of its only owner, if that is a TrainingJob: it is deleted with the job; else empty."""
     is_gated: bool
     is_ready: bool
     is_leaving: bool
     is_disrupted: bool
-    """It failed, or is about to go, for a reason outside the pod: evicted, preempted, or its node
-    is gone."""
+    """It failed or is being deleted for a reason outside the pod: evicted, preempted, node lost."""
     is_rejected: bool
-    """It failed before any of its containers ran: its kubelet did not take it."""
+    """It failed before any of its containers ran: its kubelet rejected it."""
     disruption: str
-    """Who disrupted it and why, in the words of its condition; empty unless it is disrupted."""
+    """Reason and message of its condition DisruptionTarget; empty unless it is disrupted."""
     failure: str
-    """Why it ended, as :mod:`bireme.kube.endings` says it; empty unless the pod failed."""
+    """Message of :mod:`bireme.kube.endings`; empty unless the pod failed."""
     obstacles: Obstacles | None = None
-    """None once it runs, and where nothing is known."""
+    """None once it runs, or without known obstacles."""
     grace_seconds: int = DEFAULT_GRACE_SECONDS
-    """The time that it asks for between the signal to end and its end."""
+    """Termination grace period of its spec."""
     ending_grace_seconds: int = 0
-    """The time that its deletion gives it; 0 for a pod that is not being deleted."""
+    """Grace period of its deletion; 0 for a pod that is not being deleted."""
     runs_forever: bool = False
-    """Its containers restart whenever they end, so that it has no end to wait for."""
+    """It has restartPolicy Always, so that it never ends."""
     gated_since: float = 0.0
     """Creation time of a gated pod, POSIX seconds; 0 if unknown or not gated."""
     bound_since: float = 0.0
-    """Since when a pod is on its node, or else the time of its creation, POSIX seconds; 0 if
-    unknown or on no node."""
+    """Binding time of a bound pod, or else its creation time, POSIX seconds; 0 if unbound."""
     has_finalizers: bool = False
     scheduler: str = ""
     """Name of the scheduler that binds it."""
     is_record: bool = False
-    """Its object is gone: it ended well before, and is known from a record alone."""
+    """Its object is deleted: it succeeded before, and is known only from the record of the plan."""
     unready_since: float = 0.0
-    """Since when a pod that has not ended is not ready, POSIX seconds; 0 if it is, or unknown."""
+    """Time since which a pod that has not ended is not ready, POSIX seconds; 0 if ready."""
 
     @property
     def is_terminal(self) -> bool:
@@ -128,27 +126,27 @@ class PodFacts:
 
     @property
     def ending(self) -> str:
-        """Why it ended or is about to go: who disrupted it, and how it failed."""
-        reason, _, words = self.disruption.partition(": ")
+        """Message about its end: the disruption and the failure."""
+        reason, _, message = self.disruption.partition(": ")
         if not reason or self.failure in ("", UNEXPLAINED):
             return self.disruption or self.failure
-        if words in self.failure:
+        if message in self.failure:
             return f"{reason}: {self.failure}"
         return f"{self.disruption}; {self.failure}"
 
     @property
     def verdict(self) -> str:
-        """Words of kube-scheduler for which it finds no node; empty while it says nothing."""
+        """Message of kube-scheduler when it finds no node; empty without one."""
         return self.obstacles.unschedulable if self.obstacles is not None else ""
 
     @property
     def is_only_kept(self) -> bool:
-        """True if it has ended, is deleted, and stays only because of a finalizer."""
+        """True if it has ended and only a finalizer delays its deletion."""
         return self.is_terminal and self.is_leaving and self.has_finalizers
 
 
-def ended_pod(key: Key, node: str, request: Request, labels: dict[str, str]) -> PodFacts:
-    """Return the facts of a pod that ended well, of which only a record is left."""
+def pod_of_record(key: Key, node: str, request: Request, labels: dict[str, str]) -> PodFacts:
+    """Return the facts of a deleted pod whose success is recorded."""
     return PodFacts(
         key=key,
         uid="",
@@ -176,7 +174,7 @@ def from_manifest(pod: wire.V1Pod) -> PodFacts:
     owners = meta.owner_references or ()
     is_of_job = len(owners) == 1 and names.is_training_job(owners[0].api_version, owners[0].kind)
     is_gated = any(g.name == names.PLAN_GATE for g in pod.spec.scheduling_gates or ())
-    # Whoever ends a pod may leave its condition as it was.
+    # The condition Ready may stay true when a pod ends.
     is_ready = _holds(conditions.get("Ready")) and status.phase not in TERMINAL
     disrupted = conditions.get("DisruptionTarget")
     # The reason Evicted alone does not count: the kubelet also gives it to a pod above its own
@@ -189,34 +187,34 @@ def from_manifest(pod: wire.V1Pod) -> PodFacts:
         uid=meta.uid,
         node=intern(pod.spec.node_name or ""),
         phase=intern(status.phase or "Pending"),
-        request=shared(request_of_pod(pod)),
+        request=deduplicate(request_of_pod(pod)),
         labels={intern(name): intern(value) for name, value in (meta.labels or {}).items()},
-        owner_uids=shared(frozenset(owner.uid for owner in owners)),
+        owner_uids=deduplicate(frozenset(owner.uid for owner in owners)),
         job_uid=intern(owners[0].uid) if is_of_job else "",
         is_gated=is_gated,
         is_ready=is_ready,
         is_leaving=meta.deletion_timestamp is not None,
         is_disrupted=is_disrupted,
         is_rejected=not is_disrupted and _is_rejected(status),
-        disruption=shared(_words(disrupted)) if _holds(disrupted) else "",
+        disruption=deduplicate(_condition_text(disrupted)) if _holds(disrupted) else "",
         failure=describe_ending(pod) if status.phase == "Failed" else "",
         obstacles=None if is_ready or status.phase in TERMINAL else _obstacles(pod, conditions),
         grace_seconds=DEFAULT_GRACE_SECONDS if grace is None else grace,
         ending_grace_seconds=meta.deletion_grace_period_seconds or 0,
         runs_forever=(pod.spec.restart_policy or "Always") == "Always",
         gated_since=created or 0.0,
-        bound_since=_bound_since(pod, conditions.get("PodScheduled")),
+        bound_since=_bind_time(pod, conditions.get("PodScheduled")),
         has_finalizers=bool(meta.finalizers),
         scheduler=intern(pod.spec.scheduler_name or ""),
         unready_since=0.0 if status.phase in TERMINAL else _unready_since(conditions.get("Ready")),
     )
 
 
-def _bound_since(pod: wire.V1Pod, scheduled: wire.V1Condition | None) -> float:
+def _bind_time(pod: wire.V1Pod, scheduled: wire.V1Condition | None) -> float:
     if not pod.spec.node_name:
         return 0.0
-    bound = scheduled.last_transition_time if _holds(scheduled) and scheduled else None
-    return parse_timestamp(bound or pod.metadata.creation_timestamp) or 0.0
+    bind_time = scheduled.last_transition_time if _holds(scheduled) and scheduled else None
+    return parse_timestamp(bind_time or pod.metadata.creation_timestamp) or 0.0
 
 
 def _unready_since(ready: wire.V1Condition | None) -> float:
@@ -225,11 +223,11 @@ def _unready_since(ready: wire.V1Condition | None) -> float:
     return parse_timestamp(ready.last_transition_time) or 0.0
 
 
-# Of a hundred thousand pods most are members of a few thousand gangs and differ in few words: what
-# is equal is kept once.
+# Most of a hundred thousand pods belong to a few thousand gangs and differ little. Equal values are
+# stored once.
 @lru_cache(maxsize=4096)
-def shared(value: T) -> T:
-    """Return the first value that was equal to ``value``."""
+def deduplicate(value: T) -> T:
+    """Return the first value that is equal to ``value``."""
     return value
 
 
@@ -237,14 +235,14 @@ def _holds(condition: wire.V1Condition | None) -> bool:
     return condition is not None and condition.status == "True"
 
 
-def _words(condition: wire.V1Condition | None) -> str:
+def _condition_text(condition: wire.V1Condition | None) -> str:
     parts = (condition.reason, condition.message) if condition is not None else ()
     return ": ".join(filter(None, parts))
 
 
 def _is_rejected(status: wire.V1PodStatus) -> bool:
-    """Return whether a pod failed before it ran: the kubelet then gives a reason for the pod."""
-    # The reason DeadlineExceeded is that of the pod's own activeDeadlineSeconds.
+    """Return whether a pod failed before it ran: the kubelet then sets a reason of the pod."""
+    # DeadlineExceeded is the reason for the pod's own activeDeadlineSeconds.
     if status.phase != "Failed" or status.reason in (None, "", "DeadlineExceeded"):
         return False
     containers = (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
@@ -255,49 +253,51 @@ def _has_run(container: wire.V1ContainerStatus) -> bool:
     state = container.state
     if container.restart_count or state is None:
         return container.restart_count > 0
-    # The kubelet gives this state, with an exit code, to containers that it never saw.
-    ended = state.terminated is not None and state.terminated.reason != "ContainerStatusUnknown"
-    return ended or state.running is not None
+    # The kubelet sets this state, with an exit code, for containers that it never saw.
+    has_ended = state.terminated is not None and state.terminated.reason != "ContainerStatusUnknown"
+    return has_ended or state.running is not None
 
 
 def _obstacles(pod: wire.V1Pod, conditions: Mapping[str, wire.V1Condition]) -> Obstacles | None:
-    """Return what keeps a pod that is not ready; None where nothing is known of it."""
-    bound, scheduled = bool(pod.spec.node_name), conditions.get("PodScheduled")
-    words, since = "", 0.0
-    # kube-scheduler names the node while it has things made there, such as volumes. What it said
-    # of a try before stays on the pod, and is overtaken.
-    is_open = not bound and not pod.status.nominated_node_name
+    """Return the obstacles of a pod that is not ready; None without known ones."""
+    is_bound, scheduled = bool(pod.spec.node_name), conditions.get("PodScheduled")
+    unschedulable, since = "", 0.0
+    # kube-scheduler nominates a node while volumes are provisioned there. The message of an earlier
+    # attempt stays on the pod, but is outdated.
+    is_open = not is_bound and not pod.status.nominated_node_name
     if is_open and scheduled is not None and scheduled.reason == "Unschedulable":
         message = scheduled.message or "no node fits"
         if not any(mark in message for mark in HEALING_REFUSALS):
-            words = message
+            unschedulable = message
             since = parse_timestamp(scheduled.last_transition_time) or 0.0
     claims = any(v.persistent_volume_claim or v.ephemeral for v in pod.spec.volumes or ())
-    began, ended = _pull(pod, conditions.get("PodReadyToStartContainers"))
-    found = Obstacles(words, since, claims and not bound, _waiting(pod.status), began, ended)
-    return None if found == _NO_OBSTACLES else shared(found)
+    pull_began, pull_ended = _pull(pod, conditions.get("PodReadyToStartContainers"))
+    obstacles = Obstacles(
+        unschedulable, since, claims and not is_bound, _waiting(pod.status), pull_began, pull_ended
+    )
+    return None if obstacles == _NO_OBSTACLES else deduplicate(obstacles)
 
 
 _NO_OBSTACLES = Obstacles()
 
 
 def _waiting(status: wire.V1PodStatus) -> str:
-    """Return why the first container that hangs does; empty while all are being created."""
+    """Return a message about the first stuck container; empty while all are being created."""
     for container in (*(status.init_container_statuses or ()), *(status.container_statuses or ())):
         waiting = container.state.waiting if container.state else None
         if waiting is not None and waiting.reason and waiting.reason not in _CREATING:
             detail = f": {waiting.message}" if waiting.message else ""
             ending = describe_last_ending(container)
-            before = f"; it {ending}" if ending else ""
-            return f"container {container.name} is in {waiting.reason}{detail}{before}"
+            last_ending = f"; it {ending}" if ending else ""
+            return f"container {container.name} is in {waiting.reason}{detail}{last_ending}"
     return ""
 
 
 def _pull(pod: wire.V1Pod, sandbox: wire.V1Condition | None) -> tuple[float, float]:
-    """Return when the pull of the pod's images began and ended; 0 each where it did not.
+    """Return the start and end of the pull of the pod's images; 0 if unknown.
 
-    The kubelet does not say that it pulls. It does between the start of the sandbox and the start
-    of the first container that is still being created.
+    The kubelet does not report the pull. It lies between the start of the sandbox and the start of
+    the first container that is still being created.
     """
     nothing = 0.0, 0.0
     if sandbox is None or sandbox.status != "True":
@@ -306,7 +306,7 @@ def _pull(pod: wire.V1Pod, sandbox: wire.V1Condition | None) -> tuple[float, flo
     stays = {c.name for c in pod.spec.init_containers or () if c.restart_policy == "Always"}
     for container in pod.status.init_container_statuses or ():
         if container.state and container.state.running and container.name not in stays:
-            return nothing  # the others wait for it, not for an image
+            return nothing  # the other containers wait for this one, not for an image
     started: list[float] = []
     for container in pod.status.container_statuses or ():
         state = container.state or wire.V1ContainerState()
@@ -323,7 +323,7 @@ def never_leaves(pod: wire.V1Pod) -> bool:
 
 
 def request_of_spec(spec: wire.V1PodSpec, *, strict: bool = False) -> Request:
-    """Return what a pod of this spec requests of a node, ``pods: 1`` included.
+    """Return the request of a pod of this spec, including ``pods: 1``.
 
     An unusable quantity counts as the largest amount, which no node offers. With ``strict``, for
     templates that a person can still correct, it raises.
@@ -331,16 +331,18 @@ def request_of_spec(spec: wire.V1PodSpec, *, strict: bool = False) -> Request:
     Raises:
         QuantityError: only with ``strict``.
     """
-    total = _of_containers(spec, lambda container: _requested(container.resources, strict))
-    if (given := spec.resources) is not None:  # a limit counts only for a resource without request
-        total = _amounts(given.limits, strict) | total | _amounts(given.requests, strict)
+    total = _of_containers(spec, lambda container: _requests_of(container.resources, strict))
+    if (
+        pod_level := spec.resources
+    ) is not None:  # a limit counts only for a resource without request
+        total = _amounts(pod_level.limits, strict) | total | _amounts(pod_level.requests, strict)
     return request_of(add(total, _amounts(spec.overhead, strict)) | {PODS: 1})
 
 
 def limits_of_spec(spec: wire.V1PodSpec) -> Request:
     """Return the limits of a pod of this spec, as quotas count them. Never raises."""
     total = _of_containers(
-        spec, lambda each: _amounts(each.resources.limits if each.resources else None, False)
+        spec, lambda c: _amounts(c.resources.limits if c.resources else None, False)
     )
     if spec.resources is not None:
         total |= _amounts(spec.resources.limits, False)
@@ -349,85 +351,86 @@ def limits_of_spec(spec: wire.V1PodSpec) -> Request:
 
 
 def request_of_pod(pod: wire.V1Pod) -> Request:
-    """Return what kube-scheduler counts for a pod on a node, ``pods: 1`` included.
+    """Return the usage that kube-scheduler counts for a bound pod, including ``pods: 1``.
 
-    While a pod is resized in place that is, of each resource, the most of what its spec asks for,
-    what the kubelet has allocated and what its containers have. What the kubelet found infeasible
-    does not count.
+    During a resize in place each resource counts with the maximum of the spec, the kubelet's
+    allocation and the actual containers. A spec that the kubelet found infeasible does not count.
     """
     spec, status = pod.spec, pod.status
     containers = (*(spec.containers or ()), *(spec.init_containers or ()))
-    known = {
-        each.name: each
-        for each in (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
+    status_of = {
+        item.name: item
+        for item in (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
     }
     pending = next((c for c in status.conditions or () if c.type == "PodResizePending"), None)
-    pairs = [(spec.resources, status), *((c.resources, known.get(c.name)) for c in containers)]
-    if pending is None and all(_is_settled(asked, there) for asked, there in pairs):
-        return request_of_spec(spec)  # as of nearly every pod
+    pairs = [(spec.resources, status), *((c.resources, status_of.get(c.name)) for c in containers)]
+    if pending is None and all(_is_settled(*pair) for pair in pairs):
+        return request_of_spec(spec)  # the common case: no resize
     counts_spec = pending is None or pending.reason != "Infeasible"
 
-    def asked(container: wire.V1Container) -> dict[str, int]:
-        return _requested(container.resources, strict=False) if counts_spec else {}
+    def spec_request(container: wire.V1Container) -> dict[str, int]:
+        return _requests_of(container.resources, strict=False) if counts_spec else {}
 
-    def allocated(container: wire.V1Container) -> dict[str, int]:
-        found = known.get(container.name)
-        if found is None or found.allocated_resources is None:
-            return asked(container)
-        return _amounts(found.allocated_resources, strict=False)
+    def allocation(container: wire.V1Container) -> dict[str, int]:
+        item = status_of.get(container.name)
+        if item is None or item.allocated_resources is None:
+            return spec_request(container)
+        return _amounts(item.allocated_resources, strict=False)
 
     def actual(container: wire.V1Container) -> dict[str, int]:
-        found = known.get(container.name)
-        if found is None or found.resources is None or found.resources.requests is None:
-            return allocated(container)
-        return _amounts(found.resources.requests, strict=False)
+        item = status_of.get(container.name)
+        if item is None or item.resources is None or item.resources.requests is None:
+            return allocation(container)
+        return _amounts(item.resources.requests, strict=False)
 
     of_pod = status.resources.requests if status.resources is not None else None
     if of_pod is not None and status.allocated_resources is not None:
         total = _larger(_amounts(status.allocated_resources, False), _amounts(of_pod, False))
     else:
-        total = _larger(_of_containers(spec, allocated), _of_containers(spec, actual))
-    total = _larger(total, _of_containers(spec, asked))
-    if (given := spec.resources) is not None and given.requests:
-        level = _amounts(given.requests, False)
+        total = _larger(_of_containers(spec, allocation), _of_containers(spec, actual))
+    total = _larger(total, _of_containers(spec, spec_request))
+    if (pod_level := spec.resources) is not None and pod_level.requests:
+        level = _amounts(pod_level.requests, False)
         if status.resources is not None:
-            there = _larger(_amounts(of_pod, False), _amounts(status.allocated_resources, False))
-            level = _larger(level, there) if counts_spec else there
+            pod_actual = _larger(
+                _amounts(of_pod, False), _amounts(status.allocated_resources, False)
+            )
+            level = _larger(level, pod_actual) if counts_spec else pod_actual
         total |= level
     return request_of(add(total, _amounts(spec.overhead, False)) | {PODS: 1})
 
 
 def _is_settled(
-    asked: wire.V1ResourceRequirements | None,
-    there: wire.V1ContainerStatus | wire.V1PodStatus | None,
+    resources: wire.V1ResourceRequirements | None,
+    status: wire.V1ContainerStatus | wire.V1PodStatus | None,
 ) -> bool:
-    """Return whether what is there is known to be what is asked for, to the letter."""
-    if there is None:
+    """Return whether the status shows exactly the requests of the spec."""
+    if status is None:
         return True
-    requests = (asked.requests if asked is not None else None) or None
-    actual = there.resources.requests if there.resources is not None else None
-    return there.allocated_resources in (None, requests) and actual in (None, requests)
+    requests = (resources.requests if resources is not None else None) or None
+    actual = status.resources.requests if status.resources is not None else None
+    return status.allocated_resources in (None, requests) and actual in (None, requests)
 
 
 def _of_containers(
     spec: wire.V1PodSpec, amounts: Callable[[wire.V1Container], dict[str, int]]
 ) -> dict[str, int]:
-    """Return what all containers need at most at one time, each of them ``amounts``."""
+    """Return the peak need of all containers; ``amounts`` gives the need of one."""
     running: dict[str, int] = {}
     peak: dict[str, int] = {}
     for container in spec.init_containers or ():
-        asked = amounts(container)
+        request = amounts(container)
         if container.restart_policy == "Always":  # a sidecar: it stays
-            running = add(running, asked)
+            running = add(running, request)
             peak = _larger(peak, running)
         else:
-            peak = _larger(peak, add(running, asked))
+            peak = _larger(peak, add(running, request))
     for container in spec.containers or ():
         running = add(running, amounts(container))
     return _larger(peak, running)
 
 
-def _requested(resources: wire.V1ResourceRequirements | None, strict: bool) -> dict[str, int]:
+def _requests_of(resources: wire.V1ResourceRequirements | None, strict: bool) -> dict[str, int]:
     if resources is None:
         return {}
     # A resource with only a limit requests that limit (default of the API).
@@ -440,16 +443,15 @@ def _amounts(quantities: wire.Quantities | None, strict: bool) -> dict[str, int]
         try:
             amounts[name] = parse_quantity(name, value)
         except QuantityError:
-            # Counted as the largest amount it waits for a node for ever: better than to start short
-            # of it.
+            # The largest amount fits on no node: the pod waits instead of starting with too little.
             if strict:
                 raise
             amounts[name] = LARGEST
     return amounts
 
 
-def _larger(left: dict[str, int], right: dict[str, int]) -> dict[str, int]:
-    return {name: max(left.get(name, 0), right.get(name, 0)) for name in left | right}
+def _larger(first: dict[str, int], second: dict[str, int]) -> dict[str, int]:
+    return {name: max(first.get(name, 0), second.get(name, 0)) for name in first | second}
 
 
 def constraints_of_spec(spec: wire.V1PodSpec) -> NodeConstraints:
@@ -468,7 +470,7 @@ def constraints_of_spec(spec: wire.V1PodSpec) -> NodeConstraints:
 
 
 def selector_terms(selector: wire.V1NodeSelector | None) -> tuple[SelectorTerm, ...] | None:
-    """Return the terms of a node selector, one of which must match; None without a selector.
+    """Return the alternative terms of a node selector; None without a selector.
 
     Raises:
         ValueError: an operator is unknown.
@@ -482,7 +484,7 @@ def selector_terms(selector: wire.V1NodeSelector | None) -> tuple[SelectorTerm, 
 
 
 def requirements(
-    given: Iterable[wire.V1NodeSelectorRequirement] | None,
+    expressions: Iterable[wire.V1NodeSelectorRequirement] | None,
 ) -> tuple[Requirement, ...]:
     """Return the requirements of a selector.
 
@@ -490,15 +492,17 @@ def requirements(
         ValueError: an operator is unknown.
     """
     return tuple(
-        Requirement(each.key, SelectorOperator(each.operator), tuple(each.values or ()))
-        for each in given or ()
+        Requirement(
+            expression.key, SelectorOperator(expression.operator), tuple(expression.values or ())
+        )
+        for expression in expressions or ()
     )
 
 
 def images_of_spec(spec: wire.V1PodSpec) -> tuple[str, ...]:
-    """Return the images of a pod of this spec, each once."""
+    """Return the distinct images of a pod of this spec."""
     containers = (*(spec.init_containers or ()), *(spec.containers or ()))
-    return tuple(dict.fromkeys(each.image for each in containers if each.image))
+    return tuple(dict.fromkeys(container.image for container in containers if container.image))
 
 
 def other_gates(spec: wire.V1PodSpec) -> tuple[str, ...]:
@@ -508,40 +512,40 @@ def other_gates(spec: wire.V1PodSpec) -> tuple[str, ...]:
 
 
 def spec_of_template(template: bytes) -> wire.V1PodSpec:
-    """Return the typed spec of a pod template, which is given as JSON.
+    """Return the typed spec of a pod template in JSON.
 
     Raises:
-        msgspec.ValidationError: a field has a type no pod can have.
+        msgspec.ValidationError: a field has the wrong type.
     """
     return msgspec.json.decode(template, type=wire.PodTemplate).spec or wire.V1PodSpec()
 
 
 def pin_terms(node: str, terms: Iterable[dict[str, Any]] | None) -> list[dict[str, Any]]:
-    """Return the pod's own required node affinity terms, narrowed to ``node``.
+    """Return the pod's required node affinity terms, restricted to ``node``.
 
-    With ``matchFields`` on the name the scheduler considers that one node only, instead of all.
+    With ``matchFields`` on the name kube-scheduler considers only this node.
     """
-    return _narrowed(terms, "matchFields", "metadata.name", node)
+    return _with_requirement(terms, "matchFields", "metadata.name", node)
 
 
-def _narrowed(
+def _with_requirement(
     terms: Iterable[dict[str, Any]] | None, part: str, key: str, value: str
 ) -> list[dict[str, Any]]:
-    """Return required node affinity terms with one more requirement in this part of each.
+    """Return required node affinity terms with one more requirement in ``part``.
 
-    Each one gets it, as they are alternatives.
+    Every term gets it, because terms are alternatives.
     """
-    wanted = {"key": key, "operator": "In", "values": [value]}
-    return [{**term, part: [*(term.get(part) or ()), wanted]} for term in terms or ({},)]
+    requirement = {"key": key, "operator": "In", "values": [value]}
+    return [{**term, part: [*(term.get(part) or ()), requirement]} for term in terms or ({},)]
 
 
-def pinned_affinity(spec: dict[str, Any], node: str) -> dict[str, Any]:
+def affinity_on_node(spec: dict[str, Any], node: str) -> dict[str, Any]:
     """Return ``spec.affinity`` of a raw pod spec with the pin to ``node`` added."""
     return _on_nodes(spec, "matchFields", "metadata.name", node)
 
 
 def affinity_within(spec: dict[str, Any], label: str, value: str) -> dict[str, Any]:
-    """Return ``spec.affinity`` of a raw pod spec, on nodes with this value of a label alone."""
+    """Return ``spec.affinity`` of a raw pod spec, restricted to nodes with this label value."""
     return _on_nodes(spec, "matchExpressions", label, value)
 
 
@@ -550,13 +554,13 @@ def _on_nodes(spec: dict[str, Any], part: str, key: str, value: str) -> dict[str
     node_affinity = dict(affinity.get("nodeAffinity") or {})
     required = node_affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
     node_affinity["requiredDuringSchedulingIgnoredDuringExecution"] = {
-        "nodeSelectorTerms": _narrowed(required.get("nodeSelectorTerms"), part, key, value)
+        "nodeSelectorTerms": _with_requirement(required.get("nodeSelectorTerms"), part, key, value)
     }
     return {**affinity, "nodeAffinity": node_affinity}
 
 
 def affinity_with(spec: dict[str, Any], term: dict[str, Any]) -> dict[str, Any]:
-    """Return ``spec.affinity`` of a raw pod spec with ``term`` added to what pods it must meet."""
+    """Return ``spec.affinity`` of a raw pod spec with ``term`` as a required pod affinity term."""
     affinity = dict(spec.get("affinity") or {})
     pod_affinity = dict(affinity.get("podAffinity") or {})
     required = pod_affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or []

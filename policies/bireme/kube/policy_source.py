@@ -1,9 +1,9 @@
-"""SchedulingPolicies: a watch cache of them, and loading the wanted ones outside the event loop.
+"""SchedulingPolicies: their watch cache, and their loading outside the event loop.
 
-Which stage counts is in the status where the operator has promoted a policy or rolled it back, else
-in the spec. Of several that are Active a promoted one decides, the last to be promoted first: it
-was measured against the one before. Of the others the oldest counts, ties by name, so that a new
-object never takes over: to change the policy, the active one is edited or deleted.
+The effective stage is in the status if the operator has promoted a policy or rolled it back, else
+in the spec. Among several Active policies the last promoted one decides: it was measured against
+its predecessor. Without a promoted one the oldest decides, ties by name, so that a new object never
+takes over. To change the policy, edit or delete the active one.
 """
 
 import asyncio
@@ -22,12 +22,12 @@ from bireme.tasks import Tasks
 
 RETRY_SECONDS: Final = 30.0
 
-# The most shadows in use: each costs memory, and all share the time that is left over.
+# Maximum number of loaded shadows: each costs memory, and all share the spare time.
 MAX_SHADOWS: Final = 4
 MAX_CANARIES: Final = 4
 
 PROMOTED: Final = "Promoted"
-"""The condition whose transition tells when a policy was promoted."""
+"""The condition whose transition time is the time of the promotion."""
 
 
 class Stage(StrEnum):
@@ -42,7 +42,7 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EffectiveStage:
-    """The stage that counts, and when the policy was promoted to it; empty if its spec says so."""
+    """The effective stage, and the time of the promotion to it; empty for the stage of the spec."""
 
     stage: Stage
     promoted: str = ""
@@ -53,28 +53,28 @@ class PolicyFacts(ClusterFacts[SchedulingPolicySpec]):
     """One SchedulingPolicy."""
 
     stage: Stage = Stage.ACTIVE
-    """As the spec says."""
+    """The stage of the spec."""
 
     @property
     def rollout(self) -> RolloutSpec:
-        """What the operator may do with it by itself: nothing where the spec does not say so."""
+        """The automatic rollout of the spec; by default the operator does nothing by itself."""
         return (self.spec.rollout if self.spec is not None else None) or RolloutSpec()
 
     @property
     def queues(self) -> tuple[str, ...]:
-        """The queues for which it decides as a canary, as it names them."""
+        """The queues of its canary scope, as in the spec."""
         scope = self.spec.canary if self.spec is not None else None
         return scope.queues if scope is not None else ()
 
     @property
     def effective_stage(self) -> EffectiveStage:
-        """The stage that counts by the status, if that is of this spec, else by the spec."""
-        told = self.status.get("stage")
-        if self.status.get("observedGeneration") != self.generation or told == self.stage:
+        """The stage of the status if it was observed for this spec, else the stage of the spec."""
+        stage = self.status.get("stage")
+        if self.status.get("observedGeneration") != self.generation or stage == self.stage:
             return EffectiveStage(self.stage)
-        if told == Stage.ROLLED_BACK:
+        if stage == Stage.ROLLED_BACK:
             return EffectiveStage(Stage.ROLLED_BACK)
-        if told != Stage.ACTIVE:
+        if stage != Stage.ACTIVE:
             return EffectiveStage(self.stage)
         conditions = self.status.get("conditions") or ()
         times = (c["lastTransitionTime"] for c in conditions if c["type"] == PROMOTED)
@@ -82,7 +82,7 @@ class PolicyFacts(ClusterFacts[SchedulingPolicySpec]):
 
     @property
     def names(self) -> dict[str, str]:
-        """The fields of :class:`bireme.rl.lookup.PolicySource`, "" for what the spec leaves out."""
+        """The fields of :class:`bireme.rl.lookup.PolicySource`; "" for absent fields."""
         assert self.spec is not None  # noqa: S101  # a spec that cannot be read is never loaded
         checkpoint, parameters = self.spec.checkpoint, self.spec.parameters or PolicyParameters()
         return {
@@ -100,18 +100,18 @@ class PolicyFacts(ClusterFacts[SchedulingPolicySpec]):
 
 def from_manifest(manifest: wire.CustomObject) -> PolicyFacts:
     """Return the facts of a SchedulingPolicy."""
-    # The stage counts even in a spec that cannot be read: a shadow never comes to decide.
+    # The stage of an unreadable spec counts too: a shadow must never become the active policy.
     fields = manifest.fields
     stage = fields.get("stage") if isinstance(fields, dict) else None
-    known = stage if stage in (Stage.SHADOW, Stage.CANARY) else Stage.ACTIVE
-    return PolicyFacts.read(manifest, SchedulingPolicySpec, stage=Stage(known))
+    effective = stage if stage in (Stage.SHADOW, Stage.CANARY) else Stage.ACTIVE
+    return PolicyFacts.read(manifest, SchedulingPolicySpec, stage=Stage(effective))
 
 
 class SchedulingPolicies(ClusterObjects[PolicyFacts]):
     """SchedulingPolicies by name.
 
     Attributes:
-        effective_stage: Returns the stage that counts: by the status, or as a leader knows better.
+        effective_stage: Returns the effective stage: by the status, or newer knowledge of a leader.
     """
 
     read = staticmethod(from_manifest)
@@ -123,15 +123,15 @@ class SchedulingPolicies(ClusterObjects[PolicyFacts]):
         )
 
     def put(self, key: Key, manifest: wire.CustomObject) -> None:
-        before = self.known.get(key[1])
+        previous = self.known.get(key[1])
         super().put(key, manifest)
-        after = self.known[key[1]]
-        # Of all that a status may say only the stage decides anything.
-        is_new_spec = before is None or before.demand != after.demand
+        current = self.known[key[1]]
+        # A change of the status matters only if it changes the effective stage.
+        is_new_spec = previous is None or previous.demand != current.demand
         if (
             not is_new_spec
-            and before is not None
-            and before.effective_stage != after.effective_stage
+            and previous is not None
+            and previous.effective_stage != current.effective_stage
         ):
             self.on_change()
 
@@ -142,7 +142,7 @@ class SchedulingPolicies(ClusterObjects[PolicyFacts]):
 
     @property
     def actives(self) -> list[PolicyFacts]:
-        """Those that may decide, first the one that does; each next one if those before go."""
+        """The Active policies: first the deciding one, then its successors if it is deleted."""
         by_age = self._in(Stage.ACTIVE)
         return sorted(
             by_age, key=lambda policy: self.effective_stage(policy).promoted, reverse=True
@@ -160,8 +160,10 @@ class SchedulingPolicies(ClusterObjects[PolicyFacts]):
 
     def _in(self, stage: Stage) -> list[PolicyFacts]:
         """Return the policies of that stage, oldest first."""
-        found = (each for each in self.known.values() if self.effective_stage(each).stage is stage)
-        return sorted(found, key=lambda policy: policy.age)
+        policies = (
+            policy for policy in self.known.values() if self.effective_stage(policy).stage is stage
+        )
+        return sorted(policies, key=lambda policy: policy.age)
 
 
 T = TypeVar("T")
@@ -169,7 +171,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class LoadOutcome(Generic[T]):
-    """Result of loading a policy: ``value``, or ``fault`` with the reason it failed."""
+    """Result of loading a policy: ``value``, or ``fault`` with the reason of the failure."""
 
     demand: tuple[str, int]
     value: T | None = None
@@ -180,14 +182,14 @@ class LoadOutcome(Generic[T]):
 class PolicyLoads(Generic[T]):
     """Loads the wanted policies with ``load`` and calls ``on_done`` with each outcome.
 
-    ``load`` runs in a thread, for one policy at a time and once for each spec; what is loaded
-    stays, even if its files change. It may raise anything. A failed load is tried again after
+    ``load`` runs in a thread, for one policy at a time and once for each spec. A loaded policy
+    stays, even if its files change. ``load`` may raise anything. A failed load is tried again after
     ``RETRY_SECONDS``, because a checkpoint folder may appear later than the object that names it.
     """
 
     load: Callable[[PolicyFacts], T]
     on_done: Callable[[PolicyFacts, LoadOutcome[T]], None]
-    _wanted: dict[str, PolicyFacts] = field(default_factory=dict)
+    _policies: dict[str, PolicyFacts] = field(default_factory=dict)
     _outcomes: dict[str, LoadOutcome[T]] = field(default_factory=dict)
     _due: set[str] = field(default_factory=set)
     _tasks: Tasks = field(default_factory=Tasks)
@@ -195,14 +197,16 @@ class PolicyLoads(Generic[T]):
 
     def want(self, policies: Iterable[PolicyFacts]) -> None:
         """Load these, in this order, and drop all others."""
-        self._wanted = {policy.uid: policy for policy in policies}
-        self._outcomes = {u: found for u, found in self._outcomes.items() if u in self._wanted}
+        self._policies = {policy.uid: policy for policy in policies}
+        self._outcomes = {
+            u: outcome for u, outcome in self._outcomes.items() if u in self._policies
+        }
         self._start()
 
     def outcome(self, policy: PolicyFacts) -> LoadOutcome[T] | None:
         """Return the outcome for this spec; None while it loads, or if it is not wanted."""
-        found = self._outcomes.get(policy.uid)
-        return found if found is not None and found.demand == policy.demand else None
+        outcome = self._outcomes.get(policy.uid)
+        return outcome if outcome is not None and outcome.demand == policy.demand else None
 
     async def close(self) -> None:
         if self._retry is not None:
@@ -214,21 +218,21 @@ class PolicyLoads(Generic[T]):
             self._tasks.start(self._run())
 
     async def _run(self) -> None:
-        # One at a time, because a policy that is loaded takes memory and processor time.
+        # One at a time, because loading takes memory and processor time.
         while policy := self._next():
             self._due.discard(policy.uid)
-            outcome = await asyncio.to_thread(self._tried, policy)
-            if policy.uid in self._wanted:
+            outcome = await asyncio.to_thread(self._try_load, policy)
+            if policy.uid in self._policies:
                 self._outcomes[policy.uid] = outcome
                 self.on_done(policy, outcome)
             if outcome.fault:
                 self._try_again_later()
 
     def _next(self) -> PolicyFacts | None:
-        wanted = self._wanted.values()
-        return next((p for p in wanted if self.outcome(p) is None or p.uid in self._due), None)
+        policies = self._policies.values()
+        return next((p for p in policies if self.outcome(p) is None or p.uid in self._due), None)
 
-    def _tried(self, policy: PolicyFacts) -> LoadOutcome[T]:
+    def _try_load(self, policy: PolicyFacts) -> LoadOutcome[T]:
         try:
             if policy.fault:
                 return LoadOutcome(policy.demand, fault=policy.fault)
@@ -242,6 +246,6 @@ class PolicyLoads(Generic[T]):
         self._retry = asyncio.get_running_loop().call_later(RETRY_SECONDS, self._again)
 
     def _again(self) -> None:
-        """Load the failed ones again; their faults stay until then."""
+        """Load the failed policies again; their faults stay until then."""
         self._due = {uid for uid, outcome in self._outcomes.items() if outcome.fault}
         self._start()

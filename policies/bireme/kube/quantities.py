@@ -1,8 +1,8 @@
 """Parse and format Kubernetes quantities, durations and timestamps.
 
 Quantities are read and written as apimachinery does, but as exact integers: CPU and GPU units in
-thousandths, every other resource in its base unit (bytes, GPUs, pods). Requests round up and what
-a node offers rounds down, so the error of less than one unit is always on the safe side.
+thousandths, every other resource in its base unit (bytes, GPUs, pods). Requests round up and
+capacities round down, so the error of less than one unit is always on the safe side.
 """
 
 import math
@@ -40,13 +40,13 @@ class QuantityError(ValueError):
     """A quantity is unusable; the message names the resource, the value and the remedy."""
 
     def __init__(self, resource_name: str, value: object, problem: str) -> None:
-        super().__init__(f"{ascii(resource_name)[1:-1]}: quantity {_shown(value)} {problem}")
+        super().__init__(f"{ascii(resource_name)[1:-1]}: quantity {_value_text(value)} {problem}")
         self.resource_name = resource_name
         self.value = value
 
 
-def _shown(value: object) -> str:
-    if isinstance(value, int) and value.bit_length() > 256:  # Python refuses to print huge ones
+def _value_text(value: object) -> str:
+    if isinstance(value, int) and value.bit_length() > 256:  # Python refuses to print huge integers
         return f"(an integer of {value.bit_length()} bits)"
     text = ascii(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
@@ -57,7 +57,7 @@ def parse_quantity(
 ) -> int:
     """Return the amount in millicores (``cpu``) or base units (all else), 0 to ``LARGEST``.
 
-    Use ``rounding="up"`` for requests and limits, ``"down"`` for what a node offers.
+    Use ``rounding="up"`` for requests and limits, ``"down"`` for capacities.
 
     Raises:
         QuantityError: ``value`` is unusable.
@@ -83,13 +83,13 @@ def format_quantity(resource_name: str, amount: int) -> str:
     if not 0 <= amount <= LARGEST:
         raise QuantityError(resource_name, amount, f"is outside 0..{LARGEST}")
     if resource_name in _IN_THOUSANDTHS:
-        return f"{amount}m" if amount % 1000 else _suffixed(amount // 1000, 1000, _DECIMAL)
+        return f"{amount}m" if amount % 1000 else _with_suffix(amount // 1000, 1000, _DECIMAL)
     if resource_name.startswith(_IN_BYTES):
-        return _suffixed(amount, 1024, _BINARY)
-    return _suffixed(amount, 1000, _DECIMAL)
+        return _with_suffix(amount, 1024, _BINARY)
+    return _with_suffix(amount, 1000, _DECIMAL)
 
 
-def _suffixed(amount: int, base: int, suffixes: tuple[str, ...]) -> str:
+def _with_suffix(amount: int, base: int, suffixes: tuple[str, ...]) -> str:
     power = 0
     while amount and amount % base == 0 and power < len(suffixes) - 1:
         amount, power = amount // base, power + 1
@@ -128,14 +128,14 @@ _NUMBER: Final = "[0-9]{1,9}([.][0-9]{1,9})?"
 PATTERN: Final = f"^({_NUMBER}h)?({_NUMBER}m)?({_NUMBER}s)?$"
 """Hours, minutes and seconds, in this order. It also matches "" and zero, which are refused."""
 
-# The part of PATTERN that can be within :data:`MOST` and fits 64 bits of nanoseconds.
+# The part of PATTERN that can be within :data:`MAX_DURATION` and fits 64 bits of nanoseconds.
 SHORT_PATTERN: Final = (
     "^(0*[0-9]{1,5}([.][0-9]{1,9})?h)?"
     "(0*[0-9]{1,7}([.][0-9]{1,9})?m)?"
     "(0*[0-9]{1,9}([.][0-9]{1,9})?s)?$"
 )
 
-MOST: Final = f"{MAX_SECONDS // 3600}h"
+MAX_DURATION: Final = f"{MAX_SECONDS // 3600}h"
 """The longest duration, ten years."""
 
 _PARTS: Final = re.compile(r"([0-9.]+)([hms])")
@@ -146,7 +146,7 @@ def parse_duration(text: str) -> float:
     """Return the seconds of a duration such as ``2h30m``.
 
     Raises:
-        ValueError: it is unreadable, not above 0, or above ``MOST``.
+        ValueError: it is unreadable, not above 0, or above ``MAX_DURATION``.
     """
     seconds = 0.0
     if re.fullmatch(PATTERN, text):
@@ -157,7 +157,7 @@ def parse_duration(text: str) -> float:
             "such as 2h30m or 90s"
         )
     if seconds > MAX_SECONDS:
-        raise ValueError(f"{text} is longer than ten years; write at most {MOST}")
+        raise ValueError(f"{text} is longer than ten years; write at most {MAX_DURATION}")
     return seconds
 
 

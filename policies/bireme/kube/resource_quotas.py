@@ -1,8 +1,8 @@
-"""ResourceQuotas: which of them count the pods of a task, and how much each has left.
+"""ResourceQuotas: the charges of the pods of a task, and the usage of each quota.
 
 The rules are those of the API server's quota evaluator for pods (``pkg/quota/v1/evaluator/core``):
 a quota counts a pod that all of its scopes match, by requests, limits and number. A dry run
-charges nothing, and the API server refuses pods one by one, so half a gang could be created: the
+charges nothing, and the API server refuses pods one by one, so half a gang could be created. So the
 core checks whole gangs against :class:`bireme.core.quotas.Quota`.
 """
 
@@ -18,12 +18,12 @@ from bireme.kube.quantities import QuantityError, parse_quantity
 
 _PLAIN = (CPU, MEMORY, EPHEMERAL_STORAGE)
 Counted: TypeAlias = tuple[tuple[str, Request], ...]
-"""Names of quotas, each with what one pod uses of it."""
+"""Names of quotas, each with the amounts that one pod uses."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodCharges:
-    """What quotas look at in a pod beside its request and its PriorityClass."""
+    """Properties of a pod that quotas match, besides its request and its PriorityClass."""
 
     limits: Request = ()
     has_deadline: bool = False
@@ -35,15 +35,17 @@ NO_CHARGES = PodCharges()
 
 
 def charges_of(spec: wire.V1PodSpec) -> PodCharges:
-    """Return what quotas look at in a pod of this spec."""
+    """Return the properties of a pod of this spec that quotas match."""
     limits = pods.limits_of_spec(spec)
-    asked = {name for name, _ in (*pods.request_of_spec(spec), *limits)}
-    return PodCharges(limits, spec.active_deadline_seconds is not None, not asked & {CPU, MEMORY})
+    resources = {name for name, _ in (*pods.request_of_spec(spec), *limits)}
+    return PodCharges(
+        limits, spec.active_deadline_seconds is not None, not resources & {CPU, MEMORY}
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class _Rules:
-    """The part of a quota that says what it counts."""
+    """The part of a quota that determines which pods and amounts it counts."""
 
     name: str
     hard: dict[str, int]
@@ -59,7 +61,7 @@ class ResourceQuotas:
     def __init__(self, on_change: Callable[[], None]) -> None:
         self._on_change = on_change
         self._quotas: dict[str, dict[str, tuple[_Rules, dict[str, int]]]] = {}
-        # By namespace: the same object until what its quotas count changes.
+        # By namespace: the same object until the rules of its quotas change.
         self._rules: dict[str, tuple[_Rules, ...]] = {}
 
     def put(self, key: Key, quota: wire.V1ResourceQuota) -> None:
@@ -83,30 +85,33 @@ class ResourceQuotas:
 
     @property
     def namespaces(self) -> Iterable[str]:
-        """The namespaces that have any."""
+        """The namespaces with quotas."""
         return self._quotas
 
     def rules(self, namespace: str) -> object:
-        """Return the identity of what the quotas of ``namespace`` count; None without any."""
+        """Return an object that is replaced when the quotas of ``namespace`` change; None without.
+
+        A change of their usage alone does not replace it.
+        """
         return self._rules.get(namespace)
 
-    def counted(
+    def charges(
         self, namespace: str, task: Task, class_name: str | None, charges: PodCharges
     ) -> Counted:
-        """Return what one pod of ``task`` uses of every quota of ``namespace`` that counts it."""
+        """Return the charges of one pod of ``task`` in the quotas of ``namespace``."""
         rules = self._rules.get(namespace, ())
         if not rules:
             return ()
-        amounts = _charged(task.request, charges.limits)
+        amounts = _quota_amounts(task.request, charges.limits)
         return tuple(
-            (each.name, used)
-            for each in rules
-            if each.counts(class_name, charges)
-            if (used := request_of({n: a for n, a in amounts.items() if n in each.hard}))
+            (quota.name, used)
+            for quota in rules
+            if quota.counts(class_name, charges)
+            if (used := request_of({n: a for n, a in amounts.items() if n in quota.hard}))
         )
 
-    def left(self, promised: Mapping[Key, Mapping[str, int]]) -> dict[Key, Quota]:
-        """Return all quotas; ``promised`` is what pods that do not exist yet use of each."""
+    def with_promised(self, promised: Mapping[Key, Mapping[str, int]]) -> dict[Key, Quota]:
+        """Return all quotas; ``promised`` is the usage of pods that do not exist yet."""
         return {
             (namespace, name): Quota(
                 namespace, name, rules.hard, add(used, promised.get((namespace, name), {}))
@@ -116,17 +121,17 @@ class ResourceQuotas:
         }
 
 
-def _charged(request: Request, limits: Request) -> dict[str, int]:
-    """Return what one pod uses, by the names that resources have in quotas."""
-    found: dict[str, int] = {}
+def _quota_amounts(request: Request, limits: Request) -> dict[str, int]:
+    """Return the amounts of one pod by the resource names of quotas."""
+    amounts: dict[str, int] = {}
     for name, amount in request:
         if name == PODS:
-            found |= {"pods": amount, "count/pods": amount}
+            amounts |= {"pods": amount, "count/pods": amount}
             continue
-        found[f"requests.{name}"] = amount
+        amounts[f"requests.{name}"] = amount
         if name in _PLAIN or name.startswith("hugepages-"):
-            found[name] = amount
-    return found | {f"limits.{name}": amount for name, amount in limits}
+            amounts[name] = amount
+    return amounts | {f"limits.{name}": amount for name, amount in limits}
 
 
 def resource_of(name: str) -> str:
@@ -134,18 +139,18 @@ def resource_of(name: str) -> str:
     return name.removeprefix("requests.").removeprefix("limits.")
 
 
-def _amounts(given: wire.Quantities | None) -> dict[str, int]:
+def _amounts(quantities: wire.Quantities | None) -> dict[str, int]:
     amounts: dict[str, int] = {}
-    for name, value in (given or {}).items():
+    for name, value in (quantities or {}).items():
         try:
             amounts[name] = parse_quantity(resource_of(name), value, rounding="down")
         except QuantityError:
-            continue  # of something that pods do not use, or beyond all amounts
+            continue  # a resource that pods do not use, or an amount above all limits
     return amounts
 
 
 def _scopes(spec: wire.V1ResourceQuotaSpec) -> tuple[wire.V1ScopeRequirement, ...]:
-    # Named alone, a scope has only to be there.
+    # A scope without an operator means Exists.
     plain = (wire.V1ScopeRequirement(name, "Exists") for name in spec.scopes or ())
     more = spec.scope_selector.match_expressions if spec.scope_selector is not None else None
     return (*plain, *(more or ()))
@@ -169,5 +174,5 @@ def _matches(scope: wire.V1ScopeRequirement, class_name: str | None, charges: Po
                 "Exists": bool(class_name),
                 "DoesNotExist": not class_name,
             }.get(scope.operator, False)
-    # CrossNamespacePodAffinity, which the API server itself judges when a pod is created.
+    # CrossNamespacePodAffinity: the API server checks it when a pod is created.
     return False

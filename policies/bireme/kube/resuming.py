@@ -1,8 +1,8 @@
-"""Decide whether a gang can resume after a stop, by what its owner and administrators say.
+"""Decide whether a gang can resume after a stop.
 
-Consent comes from the owner first: ``spec.runPolicy.resumable`` of a TrainingJob, an annotation of
-a PodGroup. A job that is elastic, or has reported a checkpoint, gives it by what it does. For other
-jobs administrators may assume it, per queue or for all.
+The owner decides first: ``spec.runPolicy.resumable`` of a TrainingJob, an annotation of a PodGroup.
+Otherwise a job that is elastic, or has reported a checkpoint, is resumable. For other jobs
+administrators may assume it, per queue or for all.
 """
 
 from dataclasses import dataclass, replace
@@ -17,17 +17,17 @@ from bireme.kube.training_jobs import JobFacts
 
 @dataclass(frozen=True, slots=True)
 class Resumability:
-    """Whether a gang can resume, and the ``source`` that says so, in words."""
+    """Whether a gang can resume, and the ``source`` of that answer as text."""
 
     is_resumable: bool
     source: str
 
-    def applied_to(self, gang: Gang) -> Gang:
-        """Return ``gang`` with it."""
+    def apply(self, gang: Gang) -> Gang:
+        """Return ``gang`` with this resumability."""
         return replace(gang, is_resumable=self.is_resumable, resume_source=self.source)
 
     def status_fields(self) -> dict[str, Any]:
-        """Return what a status says about it."""
+        """Return the fields of a status."""
         return {"resumable": self.is_resumable, "resumableBecause": cleaned(self.source)}
 
 
@@ -36,13 +36,13 @@ def of_job(
 ) -> Resumability:
     """Return whether ``job`` can resume.
 
-    ``queue`` is the queue that assumes something, and what; None where none does.
-    ``is_like_another`` tells whether a job of its template has reported a checkpoint,
-    ``is_assumed`` what the operator assumes.
+    ``queue`` has the name and the assumption of the queue that assumes something; None without
+    one. ``is_like_another`` tells whether a job of its template has reported a checkpoint.
+    ``is_assumed`` is the assumption of the operator.
     """
     stated = job.spec.run_policy.resumable if job.spec is not None else None
     if stated is not None:
-        return Resumability(stated, f"spec.runPolicy.resumable is {_spelled(stated)}")
+        return Resumability(stated, f"spec.runPolicy.resumable is {_bool_text(stated)}")
     if job.spec is not None and job.spec.is_elastic:
         return Resumability(True, "it is elastic")
     if job.has_checkpoint:
@@ -51,7 +51,7 @@ def of_job(
         return Resumability(True, "a job of its template has reported a checkpoint")
     if queue is not None:
         name, value = queue
-        return Resumability(value, f"assumeResumable of queue {name} is {_spelled(value)}")
+        return Resumability(value, f"assumeResumable of queue {name} is {_bool_text(value)}")
     if is_assumed:
         return Resumability(True, "the operator's setting assumeResumable is true")
     return Resumability(
@@ -69,7 +69,7 @@ def of_group(annotation: str | None) -> Resumability:
 
 
 def fault_of_annotation(annotation: str | None) -> tuple[Reason, str] | None:
-    """Return what is wrong with the annotation of a PodGroup; None for nothing."""
+    """Return the fault of an invalid annotation of a PodGroup; None for a valid one."""
     if annotation in (None, "true", "false"):
         return None
     return Reason.SPEC_INVALID, (
@@ -78,11 +78,11 @@ def fault_of_annotation(annotation: str | None) -> tuple[Reason, str] | None:
 
 
 def status_fields(gang: Gang) -> dict[str, Any]:
-    """Return what a status says about ``gang``; nothing where nobody asked."""
+    """Return the status fields of ``gang``; empty if its resumability was not determined."""
     if not gang.resume_source:
         return {}
     return Resumability(gang.is_resumable, gang.resume_source).status_fields()
 
 
-def _spelled(value: bool) -> str:
+def _bool_text(value: bool) -> str:
     return "true" if value else "false"

@@ -1,8 +1,8 @@
 """Client of the ``/scale`` subresource of the objects that create nodes.
 
-Replicas that something else manages are left to it. To find out, a server-side apply without force
-is sent as a dry run: the API server then names the managers of the field. A forced apply cannot be
-used to write: for custom resources the API server answers it with 500, as of 1.37.
+Bireme does not write replicas that another manager owns. To find the managers, it sends a
+server-side apply without force as a dry run: the API server then names the managers of the field. A
+forced apply cannot write the replicas: for custom resources the API server answers 500 (1.37).
 """
 
 import re
@@ -24,7 +24,7 @@ _NO_OWNER: Final = "to proper version"
 
 
 class ScaleFault(Exception):  # noqa: N818  # a state of the target, which is reported
-    """The target cannot be scaled; ``reason`` and the message say why and what to do."""
+    """The target cannot be scaled; ``reason`` and the message name the cause and the remedy."""
 
     def __init__(self, reason: Reason, message: str) -> None:
         super().__init__(message)
@@ -50,8 +50,8 @@ class Owner:
 
     @property
     def is_lasting(self) -> bool:
-        """True if it manages the replicas, and did not only create the object with some number."""
-        # An autoscaler and kubectl scale write by /scale.
+        """True if it manages the replicas; false if it only created the object with a number."""
+        # An autoscaler and kubectl scale write through /scale.
         return self.applied or (self.by_scale and self.manager != names.FIELD_MANAGER)
 
 
@@ -79,34 +79,34 @@ class _Pods(wire.Wire, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class ScaleTargets:
-    """Reads and writes scales; caches the path at which each kind is served.
+    """Reads and writes scales; caches the path of each kind.
 
     Every method raises ApiError if a request fails.
     """
 
     client: ApiClient
-    _served: dict[tuple[str, str], _Resource] = field(default_factory=dict)
+    _resource_by_kind: dict[tuple[str, str], _Resource] = field(default_factory=dict)
 
     async def read(self, target: ScaleTarget) -> Scale:
         """Return the current scale of ``target``.
 
         Raises:
-            ScaleFault: nothing of its kind can be scaled here.
+            ScaleFault: its kind does not exist or cannot be scaled.
         """
         path = await self._path(target)
         try:
             body = await self.client.get(path, timeout_seconds=_TIMEOUT_SECONDS)
         except ApiError:
-            self._served.pop((target.api_version, target.kind), None)
+            self._resource_by_kind.pop((target.api_version, target.kind), None)
             raise
-        found = msgspec.json.decode(body, type=_Scale)
-        return Scale(path, found.spec.replicas, found.metadata.resource_version)
+        scale = msgspec.json.decode(body, type=_Scale)
+        return Scale(path, scale.spec.replicas, scale.metadata.resource_version)
 
     async def owners(self, scale: Scale, replicas: int) -> tuple[Owner, ...]:
-        """Return the managers that setting ``replicas`` would overrule. Writes nothing."""
+        """Return the managers whose value ``replicas`` would overwrite. Writes nothing."""
         name = scale.path.split("/")[-2]
-        # A dry run of an apply without force is refused with the names of all that manage the
-        # field: there is no other way to ask that holds for every kind.
+        # The API server refuses an apply without force, and names all managers of the field. No
+        # other query works for every kind.
         body = msgspec.json.encode(_manifest({"name": name}, replicas))
         params = {"fieldManager": names.FIELD_MANAGER, "force": "false", "dryRun": "All"}
         kind, timeout = "application/apply-patch+yaml", _TIMEOUT_SECONDS
@@ -120,14 +120,14 @@ class ScaleTargets:
                 timeout_seconds=timeout,
             )
         except ApiError as error:
-            if error.is_conflict and (found := _OWNER.findall(error.message)):
-                return tuple(Owner(who, not using, bool(by)) for who, by, using in found)
+            if error.is_conflict and (conflicts := _OWNER.findall(error.message)):
+                return tuple(Owner(who, not using, bool(by)) for who, by, using in conflicts)
             if _NO_OWNER not in error.message:
                 raise
         return ()
 
     async def write(self, scale: Scale, replicas: int) -> Scale:
-        """Set ``replicas`` if the target has not changed since it was read, else a conflict."""
+        """Set ``replicas`` at the resource version of ``scale``; a changed target is a conflict."""
         body = _manifest({"resourceVersion": scale.resource_version}, replicas)
         params = {"fieldManager": names.FIELD_MANAGER}
         answer = await self.client.merge_patch(
@@ -136,30 +136,30 @@ class ScaleTargets:
         version = msgspec.json.decode(answer, type=_Scale).metadata.resource_version
         return Scale(scale.path, replicas, version)
 
-    async def occupied(self, nodes: Iterable[str]) -> frozenset[str]:
-        """Return those of ``nodes`` with pods, ended or not, but DaemonSet and static pods."""
-        found = set()
+    async def nodes_with_pods(self, nodes: Iterable[str]) -> frozenset[str]:
+        """Return the ``nodes`` with pods, ended or not, other than DaemonSet and static pods."""
+        nodes_in_use = set()
         for node in nodes:
             # Version 0 is answered from the API server's memory, without a read of etcd.
             params = {"fieldSelector": f"spec.nodeName={node}", "resourceVersion": "0"}
             timeout = _TIMEOUT_SECONDS
             answer = await self.client.get(pods.PATH, params=params, timeout_seconds=timeout)
-            here = msgspec.json.decode(answer, type=_Pods).items or ()
-            if not all(map(pods.never_leaves, here)):
-                found.add(node)
-        return frozenset(found)
+            node_pods = msgspec.json.decode(answer, type=_Pods).items or ()
+            if not all(map(pods.never_leaves, node_pods)):
+                nodes_in_use.add(node)
+        return frozenset(nodes_in_use)
 
     async def _path(self, target: ScaleTarget) -> str:
         """Return the path of the scale of ``target``; raises as :meth:`read` does."""
-        known = self._served.get((target.api_version, target.kind))
-        if known is None:
-            known = await self._discover(target)
-            self._served[target.api_version, target.kind] = known
-        if known.namespaced != (target.namespace is not None):
-            wrong = "needs a namespace" if known.namespaced else "has no namespace"
+        resource = self._resource_by_kind.get((target.api_version, target.kind))
+        if resource is None:
+            resource = await self._discover(target)
+            self._resource_by_kind[target.api_version, target.kind] = resource
+        if resource.namespaced != (target.namespace is not None):
+            wrong = "needs a namespace" if resource.namespaced else "has no namespace"
             raise _not_found(f"{target.kind} {wrong}; correct scaleTargetRef.namespace")
-        home = f"/namespaces/{target.namespace}" if known.namespaced else ""
-        return f"{_root(target)}{home}/{known.name}/{target.name}/scale"
+        home = f"/namespaces/{target.namespace}" if resource.namespaced else ""
+        return f"{_root(target)}{home}/{resource.name}/{target.name}/scale"
 
     async def _discover(self, target: ScaleTarget) -> _Resource:
         root = _root(target)
@@ -172,8 +172,8 @@ class ScaleTargets:
                 f"{target.api_version} is not served here; install it or correct scaleTargetRef"
             ) from error
         served = msgspec.json.decode(body, type=_Resources).resources
-        scalable = {each.name.removesuffix("/scale") for each in served if "/scale" in each.name}
-        kinds = [each for each in served if each.kind == target.kind and "/" not in each.name]
+        scalable = {item.name.removesuffix("/scale") for item in served if "/scale" in item.name}
+        kinds = [item for item in served if item.kind == target.kind and "/" not in item.name]
         for resource in kinds:
             if resource.name in scalable:
                 return resource
@@ -200,11 +200,11 @@ def _not_found(message: str) -> ScaleFault:
 
 
 def fault_of(target: ScaleTarget, error: ApiError) -> ScaleFault:
-    """Return what a failed request for ``target`` means for the pool."""
-    shown = f"{target.kind} {target.name}"
+    """Return the fault of the pool for a failed request for ``target``."""
+    name = f"{target.kind} {target.name}"
     if error.is_not_found:
-        return _not_found(f"{shown} does not exist; create it or correct scaleTargetRef")
+        return _not_found(f"{name} does not exist; create it or correct scaleTargetRef")
     if error.is_forbidden:
         needs = "allow the operator get and patch on its scale"
-        return ScaleFault(Reason.TARGET_FORBIDDEN, f"{shown}: {error.message}; {needs}")
-    return ScaleFault(Reason.TARGET_UNAVAILABLE, f"{shown}: {error}; it is tried again")
+        return ScaleFault(Reason.TARGET_FORBIDDEN, f"{name}: {error.message}; {needs}")
+    return ScaleFault(Reason.TARGET_UNAVAILABLE, f"{name}: {error}; it is tried again")

@@ -19,9 +19,9 @@ from bireme.kube.api.queues import QueueSpec
 class Tenancy:
     """Queues, namespaces and priority classes by name.
 
-    ``on_change`` is called after every change that can matter to a decision, ``on_namespaces``
-    after every change of the labels of a namespace, and ``on_default_queue`` with a namespace whose
-    default queue has become another.
+    ``on_change`` is called after every change that can matter to a decision. ``on_namespaces`` is
+    called after every change of the labels of a namespace. ``on_default_queue`` is called with a
+    namespace after a change of its default queue.
     """
 
     on_change: Callable[[], None]
@@ -33,7 +33,7 @@ class Tenancy:
     _assumptions: dict[str, bool] = field(default_factory=dict)
     """``assumeResumable`` by queue."""
     _exempt: frozenset[str] = frozenset()
-    """Queues whose PodGroups are stopped for nobody."""
+    """Queues whose PodGroups are never preempted."""
     _namespaces: dict[str, dict[str, str]] = field(default_factory=dict)
     _priorities: dict[str, wire.V1PriorityClass] = field(default_factory=dict)
 
@@ -53,11 +53,11 @@ class Tenancy:
     def put_namespace(self, key: Key, namespace: wire.MetadataOnly) -> None:
         labels = namespace.metadata.labels or {}
         if self._namespaces.get(key[1]) != labels:
-            before = self.default_queue(key[1])
+            previous = self.default_queue(key[1])
             self._namespaces[key[1]] = labels
             self._read_queues()
             self.on_namespaces()
-            if self.default_queue(key[1]) != before:
+            if self.default_queue(key[1]) != previous:
                 self.on_default_queue(key[1])
 
     def delete_namespace(self, key: Key) -> None:
@@ -66,31 +66,31 @@ class Tenancy:
         self.on_namespaces()
 
     def default_queue(self, namespace: str) -> str:
-        """Return the queue that a namespace's label names for its gangs; empty without one."""
+        """Return the default queue in the label of a namespace; empty without one."""
         return self.labels_of(namespace).get(names.DEFAULT_QUEUE_LABEL, "")
 
     def start_timeout_seconds(self, queue: str) -> int | None:
-        """Return the least time that ``queue`` and those above it grant a start; None for none."""
+        """Return the smallest start timeout of ``queue`` and its ancestors; None without one."""
         timeouts = self._start_timeouts
         path = with_those_above(queue, self.queues)
         return min((timeouts[name] for name in path if name in timeouts), default=None)
 
     def may_preempt_pod_groups(self, queue: str) -> bool:
-        """Return whether PodGroups in ``queue`` may be stopped for others."""
+        """Return whether PodGroups in ``queue`` may be preempted."""
         return self._exempt.isdisjoint(with_those_above(queue, self.queues))
 
     def assumes_resumable(self, queue: str) -> tuple[str, bool] | None:
-        """Return the next queue from ``queue`` upwards that assumes something, and what; or None.
+        """Return the first of ``queue`` and its ancestors with ``assumeResumable``, and the value.
 
-        That is whether jobs that say nothing can resume after a stop.
+        None if no such queue exists.
         """
-        known = self._assumptions
+        assumptions = self._assumptions
         path = with_those_above(queue, self.queues)
-        return next(((name, known[name]) for name in path if name in known), None)
+        return next(((name, assumptions[name]) for name in path if name in assumptions), None)
 
     def _read_queues(self) -> None:
         self._start_timeouts = {}
-        before = self._assumptions, self._exempt
+        previous = self._assumptions, self._exempt
         self._assumptions = {}
         exempt = set()
         for name, manifest in self.queue_manifests.items():
@@ -106,8 +106,8 @@ class Tenancy:
             name: queue_from_manifest(manifest, self._namespaces)
             for name, manifest in self.queue_manifests.items()
         }
-        # The operator writes the status of queues itself, which must not make another cycle.
-        if read != self.queues or before != (self._assumptions, self._exempt):
+        # The operator writes the status of queues itself. That must not cause another cycle.
+        if read != self.queues or previous != (self._assumptions, self._exempt):
             self.queues = read
             self.on_change()
 
@@ -124,9 +124,9 @@ class Tenancy:
 
         Without a ``name`` the cluster's default class counts, or 0 if there is none.
         """
-        known = self._class(name)
-        if known is not None:
-            return known.value, None
+        priority_class = self._class(name)
+        if priority_class is not None:
+            return priority_class.value, None
         if name is None:
             return 0, None
         return 0, (
@@ -140,30 +140,31 @@ class Tenancy:
 
     def may_preempt(self, name: str | None) -> bool:
         """Return whether gangs of this PriorityClass (None: the default one) may preempt others."""
-        known = self._class(name)
-        return known is None or known.preemption_policy != "Never"
+        priority_class = self._class(name)
+        return priority_class is None or priority_class.preemption_policy != "Never"
 
     def _class(self, name: str | None) -> wire.V1PriorityClass | None:
         if name is not None:
             return self._priorities.get(name)
         defaults = [p for p in self._priorities.values() if p.global_default]
-        # Of several defaults the lowest value counts, as in the API server's admission plugin.
+        # The lowest of several defaults counts, as in the API server's admission plugin.
         return min(defaults, key=lambda p: (p.value, p.metadata.name), default=None)
 
 
 def queue_of(named: str | None, default_queue: str) -> str:
-    """Return the queue of a gang by what its spec and its namespace name, None and "" for none."""
+    """Return the queue of a gang from its spec (``named``) or its namespace (``default_queue``)."""
     return named or default_queue or names.DEFAULT_QUEUE
 
 
 def fault_of_queue(name: str, queues: Mapping[str, bool], *, names_others: bool = True) -> str:
-    """Return why a gang would not start in the queue ``name``; "" where nothing is known.
+    """Return the reason why a gang would not start in the queue ``name``; "" without one.
 
-    ``queues`` says of each by name whether it is open; ``names_others`` whether to name some.
+    ``queues`` tells by name whether a queue is open. With ``names_others`` the reason lists some
+    existing queues.
     """
     if name not in queues:
-        known = ", ".join(sorted(queues)[:5]) or "none exist"
-        which = f"one of: {known}" if names_others else "one that exists"
+        existing = ", ".join(sorted(queues)[:5]) or "none exist"
+        which = f"one of: {existing}" if names_others else "one that exists"
         return f"spec.queue: there is no queue {name!r}; name {which}"
     if not queues[name]:
         return f"spec.queue: queue {name!r} is closed and admits nothing; name another one"
@@ -171,7 +172,7 @@ def fault_of_queue(name: str, queues: Mapping[str, bool], *, names_others: bool 
 
 
 def queue_source(namespace: str, default_queue: str) -> str:
-    """Return in words what names the queue of a gang that names none; empty if nothing does."""
+    """Return the text for the source of a gang's queue that its spec does not name; or ""."""
     label = names.DEFAULT_QUEUE_LABEL
     return f"label {label} of namespace {namespace!r}" if default_queue else ""
 
@@ -205,6 +206,8 @@ def queue_from_manifest(
     )
 
 
-def _amounts(given: Mapping[str, str | int]) -> dict[str, int]:
-    """Return whole amounts; fractions of a unit are dropped, because a queue grants them."""
-    return {r: quantities.parse_quantity(r, value, rounding="down") for r, value in given.items()}
+def _amounts(manifest: Mapping[str, str | int]) -> dict[str, int]:
+    """Return whole amounts, rounded down, because they are capacity."""
+    return {
+        r: quantities.parse_quantity(r, value, rounding="down") for r, value in manifest.items()
+    }

@@ -1,12 +1,12 @@
 """Read TrainingJobs: their spec as a waiting gang, and the progress that they report.
 
-The API server has validated the spec. What it could not check (a template that is no valid pod, an
-unreadable quantity) becomes the gang's fault, so that one bad object stops nothing else.
+The API server has validated the spec. Other errors (an invalid pod template, an unreadable
+quantity) become the gang's fault, so that one bad object stops nothing else.
 
-Progress is kept in ``status.progress`` alone, so that a new leader knows as much as the old one:
-the last report, the speed at the latest sizes, and a thinned history of the loss. From these a
-speed law (Amdahl's; with only one size seen, at the usual serial share) and a loss curve (that of
-Optimus) are fitted whenever the status changes.
+Progress lives only in ``status.progress``, so that a new leader knows as much as the old one. It
+has the last report, the speed at the latest sizes, and a thinned history of the loss. Whenever the
+status changes, Amdahl's law is fitted to the speeds, and the loss curve of Optimus to the losses.
+With one known size the law uses the usual serial share.
 """
 
 import hashlib
@@ -69,19 +69,19 @@ from bireme.kube.volume_objects import NO_CLAIMS, PodClaims
 
 MAX_STEPS: Final = 1e15
 """Larger step counts are refused."""
-# Shortest time between two reports from which a speed is derived.
+# Shortest time between two reports that give a speed.
 _MIN_SECONDS: Final = 10.0
-_OF_TRAINING: Final = ("percentage", "step", "loss", "accuracy")
+_TRAINING_FIELDS: Final = ("percentage", "step", "loss", "accuracy")
 # Weight of a new speed against the one remembered for the same size.
 _NEW_WEIGHT: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class ProgressReport:
-    """One progress report, every number checked and clipped; None for what it leaves out.
+    """One progress report with checked and clipped numbers; an absent field is None.
 
     Attributes:
-        percentage: The part of the training that is done, 0 to 100.
+        percentage: Finished part of the training, 0 to 100.
         remaining_seconds: At least 0.
         accuracy: From 0 to 1.
     """
@@ -114,7 +114,7 @@ class ReportedRun:
 
 @dataclass(frozen=True)
 class ReportedProgress:
-    """``status.progress`` of a job, as the core uses it."""
+    """``status.progress`` of a job in the form that the core uses."""
 
     status: ProgressStatus
 
@@ -136,37 +136,40 @@ class ReportedProgress:
             accuracy=last.accuracy,
             accuracy_gain=last.accuracy_gain,
             # Bounded again here: earlier versions wrote unbounded values.
-            anchor_seconds=_least(last.first_expected_seconds, MAX_SECONDS),
+            anchor_seconds=_at_most(last.first_expected_seconds, MAX_SECONDS),
         )
 
     @cached_property
     def speed(self) -> LinearSpeed | None:
         """Steps per second by number of replicas; None before two reports at one size."""
-        pairs = ((seen.replicas, seen.steps_per_second) for seen in self.status.speeds)
-        seen = {size: pace for size, pace in pairs if size and SLOWEST <= pace <= FASTEST}
+        pairs = (
+            (pace_by_size.replicas, pace_by_size.steps_per_second)
+            for pace_by_size in self.status.speeds
+        )
+        pace_by_size = {size: pace for size, pace in pairs if size and SLOWEST <= pace <= FASTEST}
         try:
-            return fit_speed(seen) if seen else None
+            return fit_speed(pace_by_size) if pace_by_size else None
         except (CurveFitError, ArithmeticError):
             return None
 
     @cached_property
     def loss(self) -> InverseQuadratic | None:
         """The loss over the steps (Optimus, section 3.1); None if no such curve fits."""
-        seen = self.status.losses
+        history = self.status.losses
         try:
-            return fit_loss([p.step for p in seen], [p.loss for p in seen])
+            return fit_loss([p.step for p in history], [p.loss for p in history])
         except (ValueError, ArithmeticError):  # CurveFitError, or numbers that numpy cannot take
             return None
 
 
-def reported_progress(status: Mapping[str, Any]) -> ReportedProgress | None:
+def progress_of(status: Mapping[str, Any]) -> ReportedProgress | None:
     """Return the progress in a TrainingJob's status; None if it is absent or invalid."""
-    given = status.get("progress")
+    manifest = status.get("progress")
     try:
-        if given is None:
+        if manifest is None:
             return None
-        # A newer operator, before a rollback, may have written more than is known here.
-        return ReportedProgress(ProgressStatus.model_validate(given, extra="ignore"))
+        # Before a rollback a newer operator may have written unknown fields.
+        return ReportedProgress(ProgressStatus.model_validate(manifest, extra="ignore"))
     except ValidationError:  # not written by the operator; the next report replaces it
         return None
 
@@ -178,33 +181,33 @@ def _remaining_steps(
         return None
     if total is not None:
         return max(0.0, total - step)
-    return _least(step * (1 / fraction - 1), MAX_STEPS) if fraction else None
+    return _at_most(step * (1 / fraction - 1), MAX_STEPS) if fraction else None
 
 
-def _least(value: float | None, most: float) -> float | None:
-    """Return ``value``, at most ``most``; None for None and NaN."""
-    return None if value is None or math.isnan(value) else min(value, most)
+def _at_most(value: float | None, limit: float) -> float | None:
+    """Return ``value``, at most ``limit``; None for None and NaN."""
+    return None if value is None or math.isnan(value) else min(value, limit)
 
 
 def with_report(
-    before: ReportedProgress | None, report: ProgressReport, now: float, run: ReportedRun
+    previous: ReportedProgress | None, report: ProgressReport, now: float, run: ReportedRun
 ) -> dict[str, Any]:
     """Return ``status.progress`` after ``report``, received at ``now`` (POSIX seconds).
 
-    What the report leaves out keeps its last value, except the remaining time.
+    Fields that the report leaves out keep their last value, except the remaining time.
     """
-    moment = datetime.fromtimestamp(now, UTC)
-    old = before.status if before else ProgressStatus(reported_time=moment)
-    reported = {name: value for name, value in asdict(report).items() if value is not None}
+    timestamp = datetime.fromtimestamp(now, UTC)
+    old = previous.status if previous else ProgressStatus(reported_time=timestamp)
+    fields = {name: value for name, value in asdict(report).items() if value is not None}
     new = old.model_copy(
         update={
-            **reported,
-            "reported_time": moment,
-            "progressed_time": moment if _is_news(old, report) else old.progressed_time,
+            **fields,
+            "reported_time": timestamp,
+            "progressed_time": timestamp if _is_news(old, report) else old.progressed_time,
             "remaining_seconds": report.remaining_seconds,
             "worst_loss": _largest(old.worst_loss, report.loss),
             "accuracy_gain": _gain(old, report.accuracy),
-            "speeds": _speeds(before, report.step, now, run),
+            "speeds": _speeds(previous, report.step, now, run),
             "losses": _losses(old.losses, report),
         }
     )
@@ -214,15 +217,15 @@ def with_report(
 
 
 def _is_news(old: ProgressStatus, report: ProgressReport) -> bool:
-    """Return whether ``report`` shows that training went on since the one before it."""
-    told = {
+    """Return whether ``report`` shows progress since the previous report."""
+    fields = {
         name: value
         for name, value in asdict(report).items()
-        if name in _OF_TRAINING and value is not None
+        if name in _TRAINING_FIELDS and value is not None
     }
-    if not told:  # of what it says only the time that is left can tell
+    if not fields:  # only the remaining time can show progress
         return report.remaining_seconds != old.remaining_seconds
-    return any(getattr(old, name) != value for name, value in told.items())
+    return any(getattr(old, name) != value for name, value in fields.items())
 
 
 def _largest(*losses: float | None) -> float | None:
@@ -236,54 +239,54 @@ def _gain(old: ProgressStatus, accuracy: float | None) -> float | None:
 
 
 def _speeds(
-    before: ReportedProgress | None, step: float | None, now: float, run: ReportedRun
+    previous: ReportedProgress | None, step: float | None, now: float, run: ReportedRun
 ) -> tuple[SpeedSeen, ...]:
-    """Return the known speeds with the one since the last report, if that was at this size."""
-    known = before.status.speeds if before else ()
-    last = before.progress if before else None
+    """Return the known speeds, updated by the speed since the last report at the same size."""
+    speeds = previous.status.speeds if previous else ()
+    last = previous.progress if previous else None
     if last is None or last.steps is None or step is None or last.reported < run.since:
-        return known
+        return speeds
     seconds, steps = now - last.reported, step - last.steps
     if seconds < _MIN_SECONDS or not SLOWEST <= steps / seconds <= FASTEST:
-        return known
-    seen = {each.replicas: each.steps_per_second for each in known}
-    earlier = seen.pop(run.replicas, None)
+        return speeds
+    pace_by_size = {speed.replicas: speed.steps_per_second for speed in speeds}
+    earlier = pace_by_size.pop(run.replicas, None)
     pace = steps / seconds
     pace = pace if earlier is None else _NEW_WEIGHT * pace + (1 - _NEW_WEIGHT) * earlier
-    kept = [*seen.items(), (run.replicas, pace)][-MAX_SPEEDS:]
-    return tuple(SpeedSeen(replicas=n, steps_per_second=each) for n, each in kept)
+    recent = [*pace_by_size.items(), (run.replicas, pace)][-MAX_SPEEDS:]
+    return tuple(SpeedSeen(replicas=n, steps_per_second=speed) for n, speed in recent)
 
 
-def _losses(known: Sequence[LossSeen], report: ProgressReport) -> tuple[LossSeen, ...]:
-    """Return the known losses with the reported one; too many are thinned to every second."""
+def _losses(losses: Sequence[LossSeen], report: ProgressReport) -> tuple[LossSeen, ...]:
+    """Return the known losses with the reported one. A full history is thinned by half."""
     if report.step is None or report.loss is None:
-        return tuple(known)
+        return tuple(losses)
     # A restart resumes from a checkpoint: drop losses of later steps.
-    kept = [seen for seen in known if seen.step < report.step]
-    if len(kept) >= MAX_LOSSES:
-        kept = [*kept[:-1:2], kept[-1]]
-    return (*kept, LossSeen(step=report.step, loss=report.loss))
+    earlier = [loss for loss in losses if loss.step < report.step]
+    if len(earlier) >= MAX_LOSSES:
+        earlier = [*earlier[:-1:2], earlier[-1]]
+    return (*earlier, LossSeen(step=report.step, loss=report.loss))
 
 
 def pause_seconds(failures: int) -> float:
-    """Return how long a gang pauses whose last ``failures`` starts failed."""
-    # The counter may be any number: it stands in a status.
+    """Return the pause of a gang after ``failures`` failed starts in a row."""
+    # The counter comes from a status and may be any number.
     return 60.0 * min(2.0 ** min(failures - 1, 5), 30.0)
 
 
 def is_pause(seconds: float, failures: int) -> bool:
-    """Return whether a pause after the last of ``failures`` goes on for ``seconds``."""
-    # A clock that was set back, or was ahead, must not keep a gang for much longer than its pause;
-    # those of two leaders may differ by seconds.
+    """Return whether a pause after ``failures`` failed starts lasts for ``seconds`` more."""
+    # A wrong clock must not delay a gang for much longer than its pause. The clocks of two leaders
+    # may differ by seconds.
     return failures > 0 and 0 < seconds <= pause_seconds(failures) + _CLOCK_SKEW_SECONDS
 
 
 _CLOCK_SKEW_SECONDS: Final = 60.0
 FINISHED = ("Succeeded", "Failed")
-_DISPLACING = (Reason.NODE_LOST, *VACATED)
-# Cached properties of JobFacts that follow from its spec and its tasks as planned.
-_OF_TASKS: Final = (
-    "asked",
+_DISPLACING_REASONS = (Reason.NODE_LOST, *VACATED)
+# Cached properties of JobFacts that depend only on its spec and its tasks.
+_TASK_PROPERTIES: Final = (
+    "total_request",
     "wait_key",
     "request_manifest",
     "claims",
@@ -298,33 +301,33 @@ _ORPHANS = "orphan"
 
 @dataclass(frozen=True, slots=True)
 class TaskPods:
-    """The pods of one task: the task as the core plans it, and what else they ask."""
+    """The pods of one task: the task of the core, and their other demands."""
 
     task: Task
     claims: PodClaims = NO_CLAIMS
     labels: Mapping[str, str] = field(default_factory=dict)
-    """Labels of the template and of admission, without those that all pods of a job get."""
+    """Labels of the template and of admission, without the labels that Bireme sets."""
     names_own_labels: bool = False
-    """Its rules select pods by values of labels that Bireme gives its pods."""
+    """Its affinity rules select pods by labels that Bireme sets."""
     rules: tuple[str, ...] = ()
-    """Demands on other pods that are not planned, in words: kube-scheduler keeps them."""
+    """Messages for demands on other pods that only kube-scheduler checks."""
     priority_class: str | None = None
     differences: tuple[Difference, ...] = ()
-    """Changes of admission for which the pods would not be bound as they are planned."""
+    """Changes of admission that keep the pods from being bound as planned."""
     charges: PodCharges = NO_CHARGES
     images: tuple[str, ...] = ()
 
 
 PodShape: TypeAlias = tuple[str, str, str]
-"""What the API server's admission tells pods apart by: namespace, PriorityClass, template."""
+"""Key of equal treatment by admission: namespace, PriorityClass, template."""
 
 
 @dataclass(frozen=True)
 class JobFacts:
-    """One TrainingJob as the operator uses it; ``created`` and ``queued`` are POSIX seconds.
+    """One TrainingJob as the operator uses it; times are POSIX seconds.
 
-    Thousands wait, with templates as large as their tenants like. These stay JSON until pods are
-    made of them: as Python objects they would take about ten times as much.
+    Thousands wait, with templates of any size. Templates stay JSON until pods are created: as
+    Python objects they would take about ten times the memory.
     """
 
     key: Key
@@ -334,38 +337,39 @@ class JobFacts:
     created: float
     is_leaving: bool
     orphans_pods: bool
-    """It is being deleted without what it owns (``kubectl delete --cascade=orphan``)."""
+    """It is being deleted without its pods (``kubectl delete --cascade=orphan``)."""
     spec: TrainingJobSpec | None
-    """The spec; the templates in it are left out."""
+    """The spec without the pod templates."""
     templates: tuple[bytes, ...]
     """The pod template of each task, as JSON."""
     spec_hash: str
-    """Digest of what a plan depends on."""
+    """Digest of the inputs of a plan."""
     template: str
     """Digest that jobs of the same kind of work share: 16 hex digits; empty with a fault.
 
-    It covers of every task, in written order, the role, the replicas, the request of one (as
-    amounts: 1 equals 1000m), and of each container the image, command and arguments; no names,
-    labels, environment, volumes, constraints, limits, elastic bounds, queue or run policy.
+    It covers, for every task in the order of the spec, the role, the replicas and the request of
+    one replica (as amounts: 1 equals 1000m). For each container it covers the image, command and
+    arguments. It covers no names, labels, environment, volumes, constraints, limits, elastic
+    bounds, queue or run policy.
     """
     pod_shapes: tuple[PodShape, ...]
     """The shape of the pods of each task."""
     tasks: tuple[Task, ...]
-    """Its tasks as they are planned, with what is known of the API server's changes to its pods."""
+    """Its tasks as they are planned, with the known changes of admission to its pods."""
     fault: tuple[Reason, str] | None
     status: dict[str, Any]
     plan: PlanFacts | None = None
-    """The plan in the status; it may be of an attempt that has ended."""
+    """The plan in the status; it may belong to an earlier attempt."""
     pods: tuple[TaskPods, ...] = ()
-    """The same, with everything that its pods ask."""
-    written: tuple[TaskPods, ...] = ()
-    """The same as the templates say it."""
+    """Its tasks with all demands of their pods, after admission."""
+    template_pods: tuple[TaskPods, ...] = ()
+    """Its tasks with all demands of their pods, by the templates."""
     default_queue: str = ""
-    """What its namespace names for jobs that name no queue; empty for ``default``."""
+    """Default queue of its namespace for jobs that name no queue; empty for ``default``."""
 
     @property
     def tasks_by_rank(self) -> list[Task]:
-        """Its tasks in the order in which their replicas are numbered: the leader's comes first."""
+        """Its tasks in the order of their ranks: the task of the leader comes first."""
         return sorted(self.tasks, key=lambda task: (not task.role.is_leading, -task.priority))
 
     @property
@@ -385,8 +389,8 @@ class JobFacts:
 
     @cached_property
     def rules(self) -> tuple[str, ...]:
-        """Demands of its pods on other pods that are not planned, in words."""
-        return tuple(dict.fromkeys(words for pods in self.pods for words in pods.rules))
+        """Messages for demands of its pods on other pods that only kube-scheduler checks."""
+        return tuple(dict.fromkeys(rule for pods in self.pods for rule in pods.rules))
 
     @property
     def priority_class(self) -> str | None:
@@ -394,8 +398,8 @@ class JobFacts:
         return next((pods.priority_class for pods in self.pods if pods.priority_class), None)
 
     @property
-    def altered(self) -> tuple[Reason, str] | None:
-        """The fault that admission makes its pods such as cannot be bound as planned, or None."""
+    def admission_fault(self) -> tuple[Reason, str] | None:
+        """The fault that admission changes its pods so that they cannot be bound as planned."""
         for pods_of_task in self.pods:
             if pods_of_task.differences:
                 text = text_of(pods_of_task.task.name, pods_of_task.differences)
@@ -403,8 +407,8 @@ class JobFacts:
         return None
 
     def with_pods(self, pods: tuple[TaskPods, ...]) -> "JobFacts":
-        """Return the job with its tasks planned as ``pods``, one of each task."""
-        return replace(self, tasks=tuple(each.task for each in pods), pods=pods)
+        """Return the job with the tasks of ``pods``, one item per task."""
+        return replace(self, tasks=tuple(task_pods.task for task_pods in pods), pods=pods)
 
     def labels_of(self, place: int) -> dict[str, str]:
         """Return the labels that all pods of the task at ``place`` have."""
@@ -412,16 +416,16 @@ class JobFacts:
 
     @cached_property
     def label_pairs(self) -> tuple[tuple[str, str], ...]:
-        """All labels that pods of its tasks have."""
+        """All labels of the pods of its tasks."""
         labels = (self.labels_of(place).items() for place in range(len(self.pods)))
         return tuple(dict.fromkeys(chain.from_iterable(labels)))
 
     def _own_labels(self, place: int) -> dict[str, str]:
-        return _own_labels(self.key[1], self.queue, self.written[place].task)
+        return _own_labels(self.key[1], self.queue, self.template_pods[place].task)
 
     @property
     def queue(self) -> str:
-        """The queue it asks for: of its spec, or else of its namespace; empty if not understood."""
+        """The queue of its spec, or else of its namespace; empty for an invalid spec."""
         return queue_of(self.spec.queue, self.default_queue) if self.spec is not None else ""
 
     @property
@@ -431,7 +435,7 @@ class JobFacts:
 
     @property
     def keeps_pods(self) -> bool:
-        """True if its pods run on when it has finished."""
+        """True if its pods keep running after it has finished."""
         return self.spec is not None and self.spec.run_policy.clean_pod_policy == "None"
 
     @property
@@ -445,122 +449,127 @@ class JobFacts:
         return self.spec is not None and self.spec.run_policy.suspend
 
     @property
-    def queued(self) -> float:
+    def queue_time(self) -> float:
         """The last time it joined the queue, POSIX seconds."""
         return quantities.parse_timestamp(self.status.get("queuedTime")) or self.created
 
     @property
     def is_displaced(self) -> bool:
-        """True if it was stopped for nobody else and owns where it goes until it starts.
+        """True if it lost its places by no fault of its own, so that it restarts ahead of others.
 
-        It lost a node, or was stopped for a maintenance or for faster GPUs. Not where its user has
+        It lost a node, or was stopped for maintenance or for faster GPUs. False if its user has
         stopped it since.
         """
         is_stopped = self.is_leaving or self.is_suspended or self.wait.is_anew
-        return self.phase == "Restarting" and self.last_stop in _DISPLACING and not is_stopped
+        return (
+            self.phase == "Restarting" and self.last_stop in _DISPLACING_REASONS and not is_stopped
+        )
 
     @property
     def last_stop(self) -> str:
-        """The reason for which it last stopped, or has not started to run; empty for none."""
-        # The reason of the phase becomes that of the wait; the condition keeps this one.
+        """The reason why it last stopped or did not start; empty for none."""
+        # The reason of the phase changes to that of the wait. The condition keeps this reason.
         conditions = self.status.get("conditions") or ()
         return next((str(c.get("reason")) for c in conditions if c.get("type") == "Running"), "")
 
     @property
     def start_failures(self) -> int:
-        """The number of starts in a row that failed; an edit of the spec begins anew."""
+        """The number of failed starts in a row; an edit of the spec resets it."""
         if self.status.get("observedGeneration") != self.generation:
             return 0
         return int(self.status.get("startFailures") or 0)
 
     @property
     def has_timed_out(self) -> bool:
-        """True if its last start took too long, for which images may have been the reason."""
+        """True if its last start timed out, possibly because of image pulls."""
         return bool(self.start_failures) and self.last_stop == Reason.START_TIMED_OUT
 
     @property
     def retry_time(self) -> float:
-        """When it is tried again after a start that failed, POSIX seconds; 0 without one."""
+        """Time of the next start after a failed one, POSIX seconds; 0 without a failed start."""
         return quantities.parse_timestamp(self.status.get("retryTime")) or 0.0
 
     @property
-    def rejected_by(self) -> tuple[str, ...]:
-        """The nodes whose kubelets have rejected it since it last ran."""
+    def rejecting_nodes(self) -> tuple[str, ...]:
+        """The nodes whose kubelets have rejected its pods since it last ran."""
         return tuple(self.status.get("rejectedBy") or ())
 
     def is_pausing(self, now: float) -> bool:
-        """Return whether it is not to be tried yet, because its last start failed."""
+        """Return whether it pauses after a failed start."""
         return is_pause(self.retry_time - now, self.start_failures)
 
     @property
-    def waited(self) -> float:
-        """Seconds it waited before it last joined the queue."""
+    def earlier_wait_seconds(self) -> float:
+        """Seconds of its waits before it last joined the queue."""
         return float(self.status.get("waitSeconds") or 0)
 
     @cached_property
     def wait(self) -> waits.Wait:
-        """How long it has waited, over all its times in line."""
+        """The sum of its waits."""
         status = self.status
-        seconds, uncounted = waits.uncounted(status)
-        if waits.is_raised(status, self.asked):
+        seconds, uncounted = waits.self_caused_wait(status)
+        if waits.is_raised(status, self.total_request):
             return waits.ANEW
-        if "admittedTime" in status:  # it ended then, and the status has all of it
-            return waits.Wait(0.0, self.waited, 0.0, uncounted=seconds)
+        if "admittedTime" in status:  # the wait ended with the admission: the status has all of it
+            return waits.Wait(0.0, self.earlier_wait_seconds, 0.0, uncounted=seconds)
         if waits.is_other(status, self.queue, self.wait_key):
             return waits.ANEW
-        # The pause after a failed start is no waiting for others.
-        since = max(self.queued, self.retry_time)
-        parked = waits.parked_since(status)
-        return waits.Wait(since, self.waited, parked, uncounted=seconds, uncounted_since=uncounted)
+        # The pause after a failed start does not count as waiting.
+        since = max(self.queue_time, self.retry_time)
+        parked = waits.park_time(status)
+        return waits.Wait(
+            since, self.earlier_wait_seconds, parked, uncounted=seconds, uncounted_since=uncounted
+        )
 
     @cached_property
     def wait_key(self) -> str:
-        """Digest of what its wait counts for beside the queue: the nodes and the kinds of pods.
+        """Digest of the nodes and kinds of pods that it waits for.
 
-        How many pods of a kind it has is no part of it: fewer wait on, and more are a raise.
+        The number of pods of a kind is no part of it: fewer pods keep the wait, and more pods are
+        a raised request.
         """
         kinds = [
             (
                 *(task.name, task.request, task.constraints.node_selector),
                 *(task.constraints.affinity_terms, task.constraints.tolerations),
             )
-            for task in map(_task_of, self.written)
+            for task in map(_task_of, self.template_pods)
         ]
         affinity = self.spec.role_affinity if self.spec is not None else None
-        # Only tuples, texts and numbers: the text is the same in every process.
+        # Only tuples, texts and numbers: ``repr`` is the same in every process.
         return hashlib.sha256(repr((kinds, affinity)).encode()).hexdigest()[:16]
 
     @cached_property
-    def asked(self) -> dict[str, int]:
-        """The total request of its replicas, by its templates; empty where they cannot be read."""
+    def total_request(self) -> dict[str, int]:
+        """The total request of its replicas by its templates; empty if they cannot be read."""
         total: dict[str, int] = {}
-        for task in map(_task_of, self.written):
+        for task in map(_task_of, self.template_pods):
             total = add(total, task.request, task.replicas)
         return total
 
     @cached_property
     def request_manifest(self) -> dict[str, str]:
-        """The same, as its status has it."""
-        return waits.request_manifest(self.asked)
+        """The total request in the form of ``status.request``."""
+        return waits.request_manifest(self.total_request)
 
     @property
-    def attained(self) -> float:
-        """Seconds for which earlier starts held their places."""
+    def earlier_run_seconds(self) -> float:
+        """Seconds that earlier starts ran."""
         return float(self.status.get("runSeconds") or 0)
 
     @property
     def running_since(self) -> float | None:
-        """Since when all its replicas run, POSIX seconds, by its condition; None if they do not."""
+        """Transition time of its condition Running, POSIX seconds; None if it does not run."""
         for condition in self.status.get("conditions") or ():
             if condition.get("type") == "Running" and condition.get("status") == "True":
                 return quantities.parse_timestamp(condition.get("lastTransitionTime"))
         return None
 
     @property
-    def stated_seconds(self) -> float | None:
-        """The run time that its owner has stated; once it is admitted, that had stated by then.
+    def owner_estimate_seconds(self) -> float | None:
+        """The run time that its owner estimates; for an admitted job, the estimate at admission.
 
-        An edit that always puts the end of a running job near would keep it from being stopped.
+        Otherwise an owner could protect a running job by edits that always put its end near.
         """
         if "admittedTime" in self.status and "estimatedSeconds" in self.status:
             return float(self.status["estimatedSeconds"]) or None
@@ -570,12 +579,15 @@ class JobFacts:
     @property
     def has_checkpoint(self) -> bool:
         """True if it has reported a checkpoint, in this start or an earlier one."""
-        return self.reported is not None and self.reported.status.checkpoint_step is not None
+        return (
+            self.latest_progress is not None
+            and self.latest_progress.status.checkpoint_step is not None
+        )
 
     @cached_property
-    def reported(self) -> ReportedProgress | None:
-        """The progress that the job has reported; None before the first report."""
-        return reported_progress(self.status)
+    def latest_progress(self) -> ReportedProgress | None:
+        """The last reported progress; None before the first report."""
+        return progress_of(self.status)
 
     def gang(
         self,
@@ -584,9 +596,9 @@ class JobFacts:
         may_preempt: bool = True,
         learned_seconds: float | None = None,
     ) -> Gang:
-        """Return the job as a waiting gang; its wait is summed over all its times in line.
+        """Return the job as a waiting gang, with the sum of its waits.
 
-        ``learned_seconds`` is the estimated run time if the owner gave none.
+        ``learned_seconds`` is the learned run time, used if the owner gave no estimate.
         """
         gang = Gang(
             uid=self.uid,
@@ -597,16 +609,16 @@ class JobFacts:
             if self.spec is None or self.spec.queue
             else queue_source(self.key[0], self.default_queue),
             tasks=self.tasks,
-            arrived=self.wait.arrived,
+            arrived=self.wait.arrival_time,
             parked=self.wait.parked,
             uncounted_seconds=self.wait.uncounted,
             uncounted_since=self.wait.uncounted_since,
             priority=priority,
-            # Where its own start failed, it has no claim to go before its equals.
+            # A gang whose own start failed does not go ahead of its equals.
             interrupted=self.phase == "Restarting" and not self.start_failures,
             displaced=self.is_displaced,
             fault=self.fault or fault,
-            attained_seconds=self.attained,
+            attained_seconds=self.earlier_run_seconds,
             evictions=int(self.status.get("preemptions") or 0),
             yields=int(self.status.get("yields") or 0),
             user=self.key[0],
@@ -614,22 +626,28 @@ class JobFacts:
             may_preempt=may_preempt,
             left_to_scheduler="; ".join(self.rules),
         )
-        gang = gang if self.spec is None else _as_asked(gang, self.spec, self.stated_seconds)
-        if (reported := self.reported) is None:
+        gang = (
+            gang
+            if self.spec is None
+            else _with_spec_fields(gang, self.spec, self.owner_estimate_seconds)
+        )
+        if (latest := self.latest_progress) is None:
             return gang
-        return replace(gang, progress=reported.progress, speed=reported.speed, loss=reported.loss)
+        return replace(gang, progress=latest.progress, speed=latest.speed, loss=latest.loss)
 
 
-def _as_asked(gang: Gang, spec: TrainingJobSpec, stated_seconds: float | None) -> Gang:
-    """Return ``gang`` with the fields of the spec beside the tasks."""
-    wish = spec.role_affinity
+def _with_spec_fields(
+    gang: Gang, spec: TrainingJobSpec, owner_estimate_seconds: float | None
+) -> Gang:
+    """Return ``gang`` with the fields of the spec other than the tasks."""
+    affinity = spec.role_affinity
     learned = gang.estimated_seconds
     return replace(
         gang,
         min_available=spec.min_available or 0,
-        role_affinity=RoleAffinity(AffinityMode(wish.mode), wish.topology_key),
-        estimated_seconds=learned if stated_seconds is None else stated_seconds,
-        is_learned_estimate=stated_seconds is None and learned is not None,
+        role_affinity=RoleAffinity(AffinityMode(affinity.mode), affinity.topology_key),
+        estimated_seconds=learned if owner_estimate_seconds is None else owner_estimate_seconds,
+        is_learned_estimate=owner_estimate_seconds is None and learned is not None,
         min_runtime_seconds=spec.run_policy.min_runtime_seconds,
         is_elastic=spec.is_elastic,
     )
@@ -638,36 +656,36 @@ def _as_asked(gang: Gang, spec: TrainingJobSpec, stated_seconds: float | None) -
 def from_manifest(
     job: wire.CustomObject,
     topology_levels: tuple[str, ...] = (),
-    before: JobFacts | None = None,
+    previous: JobFacts | None = None,
     default_queue: str = "",
 ) -> JobFacts:
     """Return the facts of one TrainingJob. Never raises: ``fault`` says what is wrong.
 
-    ``topology_levels`` are the label keys that a role affinity may name, beside the hostname;
-    without any, every key is accepted. ``before`` are the facts of its last version: most events
-    change the status alone, and what follows from the spec is then taken from there.
-    ``default_queue`` is what its namespace names for jobs that name none; empty for ``default``.
+    ``topology_levels`` are the label keys that a role affinity may name besides the hostname;
+    without any, every key is accepted. ``previous`` are the facts of its last version. Most events
+    change only the status: the facts of the spec are then reused. ``default_queue`` is the queue of
+    its namespace for jobs that name none; empty for ``default``.
     """
-    meta, known = job.metadata, before
-    # The API server raises the generation with every change of the spec.
-    if known is None or (known.uid, known.generation) != (meta.uid, meta.generation):
-        known = _of_new_spec(job, topology_levels, default_queue)
+    meta, spec_facts = job.metadata, previous
+    # The API server increments the generation with every change of the spec.
+    if spec_facts is None or (spec_facts.uid, spec_facts.generation) != (meta.uid, meta.generation):
+        spec_facts = _of_new_spec(job, topology_levels, default_queue)
     facts = replace(
-        known,
+        spec_facts,
         resource_version=meta.resource_version,
         is_leaving=meta.deletion_timestamp is not None,
         orphans_pods=_ORPHANS in (meta.finalizers or ()),
         status=job.status,
-        plan=plans.read(job.status, before),
+        plan=plans.read(job.status, previous),
     )
-    _take_over(facts, known)
+    _take_over(facts, spec_facts)
     return facts
 
 
-def _take_over(facts: JobFacts, known: JobFacts) -> None:
-    """Take over from ``known`` what was worked out there and is still right."""
-    cached = vars(known)
-    vars(facts).update((name, cached[name]) for name in _OF_TASKS if name in cached)
+def _take_over(facts: JobFacts, source: JobFacts) -> None:
+    """Copy the cached properties of ``source`` that are still valid."""
+    cached = vars(source)
+    vars(facts).update((name, cached[name]) for name in _TASK_PROPERTIES if name in cached)
 
 
 def _task_of(pods: TaskPods) -> Task:
@@ -675,32 +693,32 @@ def _task_of(pods: TaskPods) -> Task:
 
 
 def with_default_queue(job: JobFacts, default_queue: str) -> JobFacts:
-    """Return ``job`` where its namespace names another queue for jobs that name none."""
-    if job.spec is None or job.spec.queue is not None or not job.written:
+    """Return ``job`` with another default queue of its namespace."""
+    if job.spec is None or job.spec.queue is not None or not job.template_pods:
         return replace(job, default_queue=default_queue)
     queue = queue_of(None, default_queue)
     raw_tasks = [{"template": msgspec.json.decode(template)} for template in job.templates]
-    written = tuple(
-        _written(job.key, job.spec, queue, task, raw["template"], _asked(task, template))
+    template_pods = tuple(
+        _template_pods(job.key, job.spec, queue, task, raw["template"], _typed_spec(task, template))
         for task, raw, template in zip(job.spec.tasks, raw_tasks, job.templates, strict=True)
     )
     return replace(
         job,
         default_queue=default_queue,
-        written=written,
-        pods=written,
-        tasks=tuple(map(_task_of, written)),
-        pod_shapes=tuple(_pod_shapes(job.key, job.spec, queue, raw_tasks, written)),
+        template_pods=template_pods,
+        pods=template_pods,
+        tasks=tuple(map(_task_of, template_pods)),
+        pod_shapes=tuple(_pod_shapes(job.key, job.spec, queue, raw_tasks, template_pods)),
     )
 
 
 def _of_new_spec(
     job: wire.CustomObject, topology_levels: tuple[str, ...], default_queue: str
 ) -> JobFacts:
-    """Return the facts that follow from the spec, with an empty status."""
+    """Return the facts of the spec, with an empty status."""
     meta = job.metadata
     key = meta.namespace, meta.name
-    written: tuple[TaskPods, ...] = ()
+    template_pods: tuple[TaskPods, ...] = ()
     raw_tasks: list[dict[str, Any]] = []
     templates: tuple[bytes, ...] = ()
     spec, fault = _spec(job.spec)
@@ -709,13 +727,13 @@ def _of_new_spec(
         raw_tasks = job.fields["tasks"]
         templates = tuple(msgspec.json.encode(raw["template"]) for raw in raw_tasks)
         try:
-            asked = [*map(_asked, spec.tasks, templates)]
-            named = zip((task.name for task in spec.tasks), asked, strict=True)
-            fault = job_sizes.of_placing(named) or job_sizes.of_pods(key, spec, templates)
+            pod_specs = [*map(_typed_spec, spec.tasks, templates)]
+            specs_by_task = zip((task.name for task in spec.tasks), pod_specs, strict=True)
+            fault = job_sizes.of_placing(specs_by_task) or job_sizes.of_pods(key, spec, templates)
             if fault is None:
-                written = tuple(
-                    _written(key, spec, queue, task, raw["template"], of_task)
-                    for task, raw, of_task in zip(spec.tasks, raw_tasks, asked, strict=True)
+                template_pods = tuple(
+                    _template_pods(key, spec, queue, task, raw["template"], pod_spec)
+                    for task, raw, pod_spec in zip(spec.tasks, raw_tasks, pod_specs, strict=True)
                 )
         except (ValueError, msgspec.ValidationError) as error:
             fault = (Reason.TEMPLATE_INVALID, str(error)[:512])
@@ -731,32 +749,32 @@ def _of_new_spec(
         spec=None if spec is None else _without_templates(spec),
         templates=templates,
         spec_hash=spec_digest(raw_tasks),
-        template=_kind_of_work(written, raw_tasks) if written else "",
-        pod_shapes=tuple(_pod_shapes(key, spec, queue, raw_tasks, written))
+        template=_kind_of_work(template_pods, raw_tasks) if template_pods else "",
+        pod_shapes=tuple(_pod_shapes(key, spec, queue, raw_tasks, template_pods))
         if spec is not None
         else (),
-        tasks=tuple(map(_task_of, written)),
+        tasks=tuple(map(_task_of, template_pods)),
         fault=fault,
         status={},
-        pods=written,
-        written=written,
+        pods=template_pods,
+        template_pods=template_pods,
         default_queue=default_queue,
     )
 
 
 def _without_templates(spec: TrainingJobSpec) -> TrainingJobSpec:
-    left = {"template": _NO_TEMPLATE}
-    tasks = tuple(task.model_copy(update=left) for task in spec.tasks)
-    return _shared(spec.model_copy(update={"tasks": tasks}))
+    update = {"template": _NO_TEMPLATE}
+    tasks = tuple(task.model_copy(update=update) for task in spec.tasks)
+    return _intern(spec.model_copy(update={"tasks": tasks}))
 
 
 @lru_cache(maxsize=1024)
-def _shared(spec: TrainingJobSpec) -> TrainingJobSpec:
-    """Return the first of equal specs: most jobs of a flood differ in their names alone."""
+def _intern(spec: TrainingJobSpec) -> TrainingJobSpec:
+    """Return the first of equal specs: many jobs differ only in their names."""
     return spec
 
 
-def _kind_of_work(written: Iterable[TaskPods], raw_tasks: Iterable[dict[str, Any]]) -> str:
+def _kind_of_work(template_pods: Iterable[TaskPods], raw_tasks: Iterable[dict[str, Any]]) -> str:
     return spec_digest(
         [
             {
@@ -765,7 +783,7 @@ def _kind_of_work(written: Iterable[TaskPods], raw_tasks: Iterable[dict[str, Any
                 "request": task.request,
                 "programs": _programs(raw["template"]["spec"]),
             }
-            for task, raw in zip(map(_task_of, written), raw_tasks, strict=True)
+            for task, raw in zip(map(_task_of, template_pods), raw_tasks, strict=True)
         ]
     )
 
@@ -775,30 +793,30 @@ def _pod_shapes(
     spec: TrainingJobSpec,
     queue: str,
     raw_tasks: Iterable[dict[str, Any]],
-    written: Sequence[TaskPods],
+    template_pods: Sequence[TaskPods],
 ) -> Iterator[PodShape]:
     for place, raw in enumerate(raw_tasks):
-        asked = [raw["template"]]
-        # Rules of equal templates differ where they name labels that Bireme gives.
-        if written and written[place].names_own_labels:
-            asked.append(_own_labels(key[1], queue, written[place].task))
-        yield key[0], spec.priority_class_name or "", spec_digest(asked)
+        parts = [raw["template"]]
+        # Equal templates have different rules if these use labels that Bireme sets.
+        if template_pods and template_pods[place].names_own_labels:
+            parts.append(_own_labels(key[1], queue, template_pods[place].task))
+        yield key[0], spec.priority_class_name or "", spec_digest(parts)
 
 
 def _affinity_fault(
     spec: TrainingJobSpec, topology_levels: tuple[str, ...]
 ) -> tuple[Reason, str] | None:
-    """Return the fault of a role affinity that could not be followed, if there is one."""
-    wish = spec.role_affinity
-    if wish.mode == "None":
+    """Return the fault of a role affinity that cannot be met, if any."""
+    affinity = spec.role_affinity
+    if affinity.mode == "None":
         return None
-    if topology_levels and wish.topology_key not in (HOSTNAME_LABEL, *topology_levels):
+    if topology_levels and affinity.topology_key not in (HOSTNAME_LABEL, *topology_levels):
         return Reason.SPEC_INVALID, (
-            f"spec.roleAffinity.topologyKey {wish.topology_key!r} is no topology level here; "
+            f"spec.roleAffinity.topologyKey {affinity.topology_key!r} is no topology level here; "
             f"use one of {', '.join(topology_levels)}"
         )
     roles = [task.role for task in spec.tasks]
-    if wish.mode == "Required" and (roles.count("ps"), roles.count("worker")) != (1, 1):
+    if affinity.mode == "Required" and (roles.count("ps"), roles.count("worker")) != (1, 1):
         return Reason.SPEC_INVALID, (
             f"spec.roleAffinity.mode Required needs one task of role ps and one of role worker, "
             f"not {roles.count('ps')} and {roles.count('worker')}; merge the tasks or choose "
@@ -807,15 +825,15 @@ def _affinity_fault(
     return None
 
 
-def _spec(given: msgspec.Raw) -> tuple[TrainingJobSpec | None, tuple[Reason, str] | None]:
-    if (fault := job_sizes.of_spec(given)) is not None:
+def _spec(raw: msgspec.Raw) -> tuple[TrainingJobSpec | None, tuple[Reason, str] | None]:
+    if (fault := job_sizes.of_spec(raw)) is not None:
         return None, fault
-    # The API server stores what is nested ten thousand levels deep; to validate it or to write it
-    # into a pod takes a recursion as deep.
-    if wire.is_too_deep(given):
+    # The API server stores objects that are nested ten thousand levels deep. Validation and
+    # encoding would recurse as deep.
+    if wire.is_too_deep(raw):
         limit = f"spec is nested more than {wire.DEPTH_LIMIT} levels deep; flatten its template"
         return None, (Reason.SPEC_INVALID, limit)
-    spec, problem = TrainingJobSpec.read(msgspec.json.decode(given))
+    spec, problem = TrainingJobSpec.read(msgspec.json.decode(raw))
     return spec, (Reason.SPEC_INVALID, problem) if problem else None
 
 
@@ -834,11 +852,11 @@ def _own_labels(job: str, queue: str, task: Task) -> dict[str, str]:
     }
 
 
-def _asked(task: TaskSpec, template: bytes) -> wire.V1PodSpec:
-    """Return what is read of the template of a task.
+def _typed_spec(task: TaskSpec, template: bytes) -> wire.V1PodSpec:
+    """Return the typed pod spec of the template of a task.
 
     Raises:
-        ValueError: a field has a type no pod can have.
+        ValueError: a field has the wrong type.
     """
     try:
         return pods.spec_of_template(template)
@@ -846,17 +864,17 @@ def _asked(task: TaskSpec, template: bytes) -> wire.V1PodSpec:
         raise ValueError(f"spec.tasks[{task.name}].template.spec: {error}") from error
 
 
-def _written(
+def _template_pods(
     key: Key,
     spec: TrainingJobSpec,
     queue: str,
     task: TaskSpec,
     template: dict[str, Any],
-    asked: wire.V1PodSpec,
+    pod_spec: wire.V1PodSpec,
 ) -> TaskPods:
-    """Return the pods of a task as its template says them, which reads ``asked``."""
+    """Return the pods of a task by its template; ``pod_spec`` is the typed spec of it."""
     role = Role(task.role)
-    made = Task(
+    bare_task = Task(
         name=task.name,
         replicas=task.replicas,
         request=(),
@@ -866,36 +884,36 @@ def _written(
         priority=role.default_priority if task.priority is None else task.priority,
     )
     try:
-        given = (template.get("metadata") or {}).get("labels") or {}
-        labels = {**given, **_own_labels(key[1], queue, made)}
-        found = with_spec(TaskPods(made), asked, key[0], labels, asked)
+        template_labels = (template.get("metadata") or {}).get("labels") or {}
+        labels = {**template_labels, **_own_labels(key[1], queue, bare_task)}
+        task_pods = with_spec(TaskPods(bare_task), pod_spec, key[0], labels, pod_spec)
     except (ValueError, msgspec.ValidationError) as error:
         raise ValueError(f"spec.tasks[{task.name}].template.spec: {error}") from error
-    if asked.restart_policy == "Always":
+    if pod_spec.restart_policy == "Always":
         raise ValueError(
             f"spec.tasks[{task.name}].template.spec.restartPolicy: Always never ends; "
             "use Never or OnFailure"
         )
-    return replace(found, priority_class=spec.priority_class_name)
+    return replace(task_pods, priority_class=spec.priority_class_name)
 
 
 def with_spec(
-    known: TaskPods,
+    task_pods: TaskPods,
     spec: wire.V1PodSpec,
     namespace: str,
     labels: Mapping[str, str],
     template: wire.V1PodSpec,
 ) -> TaskPods:
-    """Return the pods of a task with what ``spec``, of one of them in ``namespace``, asks.
+    """Return the pods of a task with the demands of ``spec``, the spec of one of them.
 
-    That one has ``labels`` and was made of ``template``.
+    This pod is in ``namespace``, has ``labels`` and was created from ``template``.
 
     Raises:
         ValueError: a quantity or an operator in it cannot be read.
     """
     return TaskPods(
         task=replace(
-            known.task,
+            task_pods.task,
             request=pods.request_of_spec(spec, strict=True),
             constraints=pods.constraints_of_spec(spec),
             pod=pod_rules.demands_of_spec(spec, namespace, labels, template),
@@ -904,7 +922,7 @@ def with_spec(
         claims=volume_objects.of_pod(spec),
         labels={key: value for key, value in labels.items() if key not in names.POD_LABELS},
         names_own_labels=pod_rules.names_own_labels(template),
-        rules=pod_rules.left_to_scheduler(spec, template),
+        rules=pod_rules.demands_for_scheduler(spec, template),
         priority_class=spec.priority_class_name,
         charges=charges_of(spec),
         images=pods.images_of_spec(spec),

@@ -1,7 +1,7 @@
-"""Claims, volumes and what pods name of them, as facts read off the wire.
+"""Facts of claims and volumes, and the claims that pods name.
 
-Only what kube-scheduler's volume plugins look at is kept. A PersistentVolumeClaim here is a claim,
-a PersistentVolume a volume.
+Only fields that kube-scheduler's volume plugins read are stored. A PersistentVolumeClaim is called
+a claim here, a PersistentVolume a volume.
 """
 
 from collections.abc import Iterable
@@ -15,19 +15,19 @@ from bireme.kube.pods import selector_terms
 from bireme.kube.quantities import LARGEST, QuantityError, parse_quantity
 
 LOCAL_VOLUMES: Final = f"{NODE_ONLY}local-volumes-"
-"""Prefix, before a storage class, of volumes that can be used on one node alone."""
+"""Prefix of the resource of local volumes; a storage class follows."""
 _ONCE_POD: Final = "ReadWriteOncePod"
 _ZONE, _REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
 _OLD_ZONE = "failure-domain.beta.kubernetes.io/zone"
 _OLD_REGION = "failure-domain.beta.kubernetes.io/region"
-# In the order of kube-scheduler's VolumeZone, each with the label that replaced it.
+# In the order of kube-scheduler's VolumeZone: each label with its successor.
 _TOPOLOGY: Final = {_OLD_ZONE: _ZONE, _OLD_REGION: _REGION, _ZONE: _ZONE, _REGION: _REGION}
 _HOSTNAME: Final = "kubernetes.io/hostname"
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimSpec:
-    """What a claim asks of its volume. ``selector`` None selects every volume."""
+    """Requirements of a claim on its volume. ``selector`` None selects every volume."""
 
     storage_class: str
     modes: tuple[str, ...]
@@ -43,9 +43,9 @@ class Claim:
     """One PersistentVolumeClaim.
 
     Attributes:
-        volume: The volume that it is bound to, or is to be bound to; empty for none.
+        volume: The volume that it is or will be bound to; empty for none.
         is_bound: Both sides of the binding are written.
-        selected_node: The node for which its volume is being made; empty for none.
+        selected_node: The node for which its volume is being provisioned; empty for none.
     """
 
     uid: str
@@ -58,7 +58,7 @@ class Claim:
 
     @property
     def is_for_one_pod(self) -> bool:
-        """True if one pod of the cluster at a time can use it."""
+        """True if only one pod of the cluster at a time can use it."""
         return _ONCE_POD in self.spec.modes
 
 
@@ -67,12 +67,12 @@ class Volume:
     """One PersistentVolume.
 
     Attributes:
-        claim: Namespace, name and uid (may be empty) of the claim that it is kept for.
+        claim: Namespace, name and uid (may be empty) of its claimRef.
         terms: Required node affinity; None without one.
-        zones: What its zone labels demand.
-        host: The host name of the only node that it can be used on; empty without such a node.
+        zones: Node demands of its zone labels.
+        host: The host name of its only node; empty without such a node.
         driver: Its CSI driver; empty for none.
-        is_translated: kube-scheduler may read it as a volume of a CSI driver that it does not name.
+        is_translated: kube-scheduler may treat this in-tree volume as one of a CSI driver.
     """
 
     name: str
@@ -90,20 +90,22 @@ class Volume:
     is_readable: bool
 
     def is_kept_for(self, key: Key, uid: str) -> bool:
-        """Return whether the volume is kept for the claim ``key`` with ``uid``."""
+        """Return whether the claimRef of the volume names the claim ``key`` with ``uid``."""
         return self.claim is not None and self.claim[:2] == key and self.claim[2] in ("", uid)
 
-    def suits(self, asked: ClaimSpec) -> bool:
-        """Return whether the volume is of the kind that a claim asks for, bound or not."""
-        own = self.spec
-        if self.is_leaving or own.size_bytes < asked.size_bytes:
+    def suits(self, claim_spec: ClaimSpec) -> bool:
+        """Return whether the volume meets the requirements of a claim, bound or not."""
+        spec = self.spec
+        if self.is_leaving or spec.size_bytes < claim_spec.size_bytes:
             return False
-        kinds = own.storage_class, own.volume_mode, own.attributes_class
-        if kinds != (asked.storage_class, asked.volume_mode, asked.attributes_class):
+        kinds = spec.storage_class, spec.volume_mode, spec.attributes_class
+        if kinds != (claim_spec.storage_class, claim_spec.volume_mode, claim_spec.attributes_class):
             return False
         labels = dict(self.labels)
-        is_selected = all(_selects(each, labels) for each in asked.selector or ())
-        return is_selected and set(asked.modes) <= set(own.modes)
+        is_selected = all(
+            _selects(requirement, labels) for requirement in claim_spec.selector or ()
+        )
+        return is_selected and set(claim_spec.modes) <= set(spec.modes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +114,10 @@ class PodClaims:
 
     Attributes:
         claims: Names of claims.
-        ephemeral: Those of them that are made for the pod alone.
-        templates: Volume name and spec of claims that are made with each pod, which is not there
-            yet.
+        ephemeral: Names of the ephemeral claims among them.
+        templates: Volume name and spec of ephemeral claims of pods that do not exist yet.
         own_disk: A disk that the pod names without a claim; empty for none.
-        devices: Claims of devices.
+        devices: Device claims.
     """
 
     claims: tuple[str, ...] = ()
@@ -127,7 +128,7 @@ class PodClaims:
 
     @property
     def has_volumes(self) -> bool:
-        """True if they depend on what is known of volumes."""
+        """True if the pod uses claims or disks."""
         return bool(self.claims or self.templates or self.own_disk)
 
 
@@ -151,11 +152,13 @@ def of_pod(spec: wire.V1PodSpec, pod: str = "") -> PodClaims:
     for volume in spec.volumes or ():
         if (source := volume.persistent_volume_claim) is not None:
             claims.append(source.claim_name)
-        elif (made := volume.ephemeral) is not None:
+        elif (ephemeral_source := volume.ephemeral) is not None:
             if pod:
                 ephemeral.append(f"{pod}-{volume.name}")
             else:
-                templates.append((volume.name, claim_spec(made.volume_claim_template.spec)))
+                templates.append(
+                    (volume.name, claim_spec(ephemeral_source.volume_claim_template.spec))
+                )
         elif any(getattr(volume, kind) is not None for kind in _OWN_DISKS):
             own_disk = own_disk or volume.name
     if not (claims or ephemeral or templates or own_disk or spec.resource_claims):
@@ -166,7 +169,7 @@ def of_pod(spec: wire.V1PodSpec, pod: str = "") -> PodClaims:
 
 
 def claim_spec(spec: wire.V1PersistentVolumeClaimSpec, old_class: str | None = None) -> ClaimSpec:
-    """Return what a claim asks. Never raises."""
+    """Return the requirements of a claim. Never raises."""
     requests = spec.resources.requests if spec.resources is not None else None
     selector, is_readable = None, True
     if spec.selector is not None:
@@ -210,7 +213,7 @@ def volume(manifest: wire.V1PersistentVolume) -> Volume:
         terms = selector_terms(required)
     except ValueError:
         is_readable = False
-    kept = spec.claim_ref
+    claim_ref = spec.claim_ref
     return Volume(
         name=meta.name,
         spec=ClaimSpec(
@@ -221,7 +224,9 @@ def volume(manifest: wire.V1PersistentVolume) -> Volume:
             attributes_class=spec.volume_attributes_class_name or "",
         ),
         labels=tuple(sorted((meta.labels or {}).items())),
-        claim=(kept.namespace, kept.name, kept.uid) if kept is not None else None,
+        claim=(claim_ref.namespace, claim_ref.name, claim_ref.uid)
+        if claim_ref is not None
+        else None,
         is_available=manifest.status.phase == "Available",
         is_leaving=meta.deletion_timestamp is not None,
         terms=terms,
@@ -280,19 +285,19 @@ def _host(terms: tuple[SelectorTerm, ...] | None) -> str:
 
 
 def _zone_demands(name: str, labels: dict[str, str]) -> Iterable[NodeDemand]:
-    """Yield what kube-scheduler's VolumeZone demands of nodes for the labels of a volume."""
-    # A node without any such label is in a cluster of one zone.
-    gone = SelectorOperator.DOES_NOT_EXIST
-    unzoned = SelectorTerm(tuple(Requirement(key, gone) for key in _TOPOLOGY))
-    for key, newer in _TOPOLOGY.items():
+    """Yield the node demands of kube-scheduler's VolumeZone for the labels of a volume."""
+    # VolumeZone accepts nodes without any zone label: a cluster of one zone.
+    absent = SelectorOperator.DOES_NOT_EXIST
+    unzoned = SelectorTerm(tuple(Requirement(key, absent) for key in _TOPOLOGY))
+    for key, current_key in _TOPOLOGY.items():
         values = [part.strip() for part in labels.get(key, "").split("__")]
         if key not in labels or not all(values):
             continue
         inside = SelectorOperator.IN
         terms = [unzoned, SelectorTerm((Requirement(key, inside, tuple(values)),))]
-        if newer != key:
-            renamed = Requirement(newer, inside, tuple(values))
-            terms.append(SelectorTerm((Requirement(key, gone), renamed)))
+        if current_key != key:
+            renamed = Requirement(current_key, inside, tuple(values))
+            terms.append(SelectorTerm((Requirement(key, absent), renamed)))
         yield NodeDemand(
             f"volume {name} in {key.rpartition('/')[2]} {' or '.join(values)}", tuple(terms)
         )

@@ -1,14 +1,15 @@
-"""How long a gang has waited, as the status of its TrainingJob or PodGroup keeps it.
+"""The waiting time of a gang, in the status of its TrainingJob or PodGroup.
 
-A gang waits while it stands in line. Time in which it could not start however long it waited is no
-waiting, and what waited for little does not go first once it asks for more: where an edit raises
-the request, the gang waits anew. So a place before others cannot be had by parking.
+A gang waits while it is queued. Time in which it cannot start for a reason that waiting does not
+change is no waiting. An edit that raises the request resets the wait. So nobody can reserve a
+position by parking a small job and enlarging it later.
 
-``queuedTime`` is when it last joined the line, ``waitSeconds`` what it had waited before,
-``parkedTime`` since when it stands in none. ``request``, ``queue`` and ``waitsFor`` are what its
-wait counts for: in another queue or with other nodes or pods it waits anew. Time in which its own
-namespace keeps it (a quota, a claim, too many other jobs) is ``uncountedSeconds``, and goes on
-since ``uncountedTime``: it keeps its place among its equals, but does not come nearer to its bound.
+``queuedTime`` is the time when it last joined the queue. ``waitSeconds`` is the sum of earlier
+waits. ``parkedTime`` is the time since which it is not queued. A wait is valid for ``request``,
+``queue`` and ``waitsFor``: in another queue, or with other nodes or pods, it is reset.
+``uncountedSeconds`` is the part of the wait that its own namespace caused (a quota, a claim, too
+many other jobs); it grows since ``uncountedTime``. That part keeps the gang's position among its
+equals, but does not count for its wait bound.
 """
 
 from collections.abc import Mapping
@@ -22,73 +23,73 @@ from bireme.kube.api.base import MAX_RECORDED_RESOURCES
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A wait of ``before`` seconds, and since ``since`` until ``parked``, or until now."""
+    """A wait of ``earlier_seconds``, and from ``since`` until ``parked``, or until now."""
 
     since: float
-    before: float = 0.0
+    earlier_seconds: float = 0.0
     parked: float | None = None
     is_anew: bool = False
-    """What was recorded does not count: an edit has changed what it waits for."""
+    """The recorded wait is reset: an edit has changed the request, queue, nodes or pods."""
     uncounted: float = 0.0
-    """Seconds of it that the wait bound does not count."""
+    """Seconds that the wait bound does not count."""
     uncounted_since: float | None = None
-    """Since when that goes on, POSIX seconds; None where it waits for capacity."""
+    """Time since which they grow, POSIX seconds; None while it waits for capacity."""
 
     @property
-    def arrived(self) -> float:
-        """When it would have arrived to have waited as long in one go, POSIX seconds."""
-        return self.since - self.before
+    def arrival_time(self) -> float:
+        """Arrival time that gives the same wait without interruption, POSIX seconds."""
+        return self.since - self.earlier_seconds
 
     def seconds(self, now: float) -> float:
         """Return the whole wait at ``now``."""
         end = now if self.parked is None else min(now, self.parked)
-        return self.before + max(0.0, end - self.since)
+        return self.earlier_seconds + max(0.0, end - self.since)
 
 
 ANEW: Final = Wait(since=0.0, parked=0.0, is_anew=True)
-"""Of a gang that waits anew from now on, whenever that is."""
+"""Wait of a gang whose recorded wait is reset."""
 
 
-def parked_since(status: Mapping[str, Any]) -> float | None:
-    """Return since when the gang stands in no line; None in line."""
+def park_time(status: Mapping[str, Any]) -> float | None:
+    """Return the time since which the gang is not queued; None while it is queued."""
     return quantities.parse_timestamp(status.get("parkedTime"))
 
 
-def is_raised(status: Mapping[str, Any], asked: Amounts) -> bool:
-    """Return whether more of something is ``asked`` than its wait counts for."""
+def is_raised(status: Mapping[str, Any], request: Amounts) -> bool:
+    """Return whether ``request`` exceeds the recorded request in some resource."""
     recorded = status.get("request")
     if not recorded:
         return False
     try:
-        known = {name: quantities.parse_quantity(name, n) for name, n in recorded.items()}
+        amounts = {name: quantities.parse_quantity(name, n) for name, n in recorded.items()}
     except quantities.QuantityError:  # not written by the operator; the next report replaces it
         return False
-    return any(amount > known.get(name, 0) for name, amount in _recorded(asked))
+    return any(amount > amounts.get(name, 0) for name, amount in _first_amounts(request))
 
 
 def is_other(status: Mapping[str, Any], queue: str, key: str = "") -> bool:
-    """Return whether its wait counts for another queue, or for other nodes and pods (``key``)."""
-    known = status.get("queue"), status.get("waitsFor")
-    return any(was and now and was != now for was, now in zip(known, (queue, key), strict=True))
+    """Return whether the wait was recorded for another queue, or other nodes and pods (``key``)."""
+    recorded = status.get("queue"), status.get("waitsFor")
+    return any(was and now and was != now for was, now in zip(recorded, (queue, key), strict=True))
 
 
-def uncounted(status: Mapping[str, Any]) -> tuple[float, float | None]:
-    """Return how much of the wait its bound does not count, and since when that goes on."""
+def self_caused_wait(status: Mapping[str, Any]) -> tuple[float, float | None]:
+    """Return the seconds that the wait bound does not count, and the time since they grow."""
     since = quantities.parse_timestamp(status.get("uncountedTime"))
     return float(status.get("uncountedSeconds") or 0), since
 
 
-def request_manifest(asked: Amounts) -> dict[str, str]:
-    """Return ``asked`` as ``status.request``."""
+def request_manifest(request: Amounts) -> dict[str, str]:
+    """Return ``request`` as ``status.request``."""
     return {
         name: quantities.format_quantity(name, min(amount, quantities.LARGEST))
-        for name, amount in _recorded(asked)
+        for name, amount in _first_amounts(request)
     }
 
 
-def _recorded(asked: Amounts) -> list[tuple[str, int]]:
-    """Return the amounts that a status has room for."""
-    return sorted(asked.items())[:MAX_RECORDED_RESOURCES]
+def _first_amounts(request: Amounts) -> list[tuple[str, int]]:
+    """Return the first amounts by name, at most as many as a status may have."""
+    return sorted(request.items())[:MAX_RECORDED_RESOURCES]
 
 
 def record(
@@ -102,10 +103,10 @@ def record(
     is_counted: bool = True,
     key: str = "",
 ) -> None:
-    """Write into ``status`` that the gang has waited for ``seconds`` by ``now``, if that is new.
+    """Record in ``status`` that the gang has waited for ``seconds`` by ``now``, if that is new.
 
-    It counts for ``request`` and ``key``; ``is_parked`` tells whether the gang stands in no line
-    from now on, ``is_counted`` whether its bound counts the time from now on.
+    The wait is valid for ``request`` and ``key``. ``is_parked`` tells whether the gang is not
+    queued from now on, ``is_counted`` whether its wait bound counts the time from now on.
     """
     stamp = quantities.format_timestamp(now)
     _record_uncounted(status, now, is_anew=is_anew, is_counted=is_counted or is_parked)
@@ -124,13 +125,13 @@ def record(
 def _record_uncounted(
     status: dict[str, Any], now: float, *, is_anew: bool, is_counted: bool
 ) -> None:
-    before, since = uncounted(status)
+    seconds, since = self_caused_wait(status)
     if is_anew:
-        before, since = 0.0, None
+        seconds, since = 0.0, None
         status.pop("uncountedSeconds", None)
         status.pop("uncountedTime", None)
     if since is not None and is_counted:
-        status["uncountedSeconds"] = int(before + max(0.0, now - since))
+        status["uncountedSeconds"] = int(seconds + max(0.0, now - since))
         status.pop("uncountedTime")
     elif since is None and not is_counted:
         status["uncountedTime"] = quantities.format_timestamp(now)

@@ -1,15 +1,14 @@
 """Reflector: a collection of the API server, mirrored in memory.
 
 List in pages of bounded size, then watch from the list's version on, as client-go's Reflector does.
-What was missed is the difference between the next list and the cache: objects that vanished unseen
-are reported as deleted. A stream that fails or falls silent is reopened from the last version with
-jittered backoff; a version too old for the server (410) means a new list; a missing resource (404)
-means an empty collection. An object that cannot be decoded is logged and left out.
+A new list reveals missed events: objects that are no longer listed are reported as deleted. A
+stream that fails or falls silent is reopened from the last version with jittered backoff. A version
+too old for the server (410) means a new list; a missing resource (404) means an empty collection.
+An object that cannot be decoded is logged and left out.
 
-A server whose newest version is older than one that it sent before has lost history: its etcd was
-restored from a backup. It would send nothing on a watch from a version that it has not reached
-again, and versions that it gives out again mean other objects. So the program ends; a fresh one has
-no memory to be wrong about.
+If the newest version of a server is older than an earlier one, its etcd was restored from a backup:
+changes are lost. A watch from the earlier version would get no events, and reused versions mean
+other objects. So the program ends; a fresh one has no outdated memory.
 """
 
 import asyncio
@@ -24,17 +23,17 @@ import structlog
 
 from bireme.core.gangs import Key
 from bireme.kube import pages, wire
-from bireme.kube.client import ApiClient, ApiError, Params, jittered_pause
+from bireme.kube.client import ApiClient, ApiError, Params, pause_with_jitter
 
 _log = structlog.get_logger(__name__)
-# A watch that the server ended sooner, without any event, is in trouble.
+# A watch that the server ends sooner, without any event, counts as a failure.
 _SHORT_SECONDS = 1.0
 
 T = TypeVar("T", bound=wire.MetadataOnly)
 
 
 class HistoryLostError(Exception):
-    """The API server has lost changes that were seen of it: everything known may be wrong."""
+    """The API server has lost changes that it sent before: the whole cache may be wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,9 +42,9 @@ class Timing:
 
     page_size: int = 500
     watch_seconds: tuple[float, float] = (240, 300)
-    """Range of the lifetime asked of the server, so that reconnects spread."""
+    """Range of the lifetime of a watch: a random one spreads the reconnects."""
     inactivity_seconds: float = 70
-    """A connection without a byte for so long is dead: bookmarks come once a minute."""
+    """A connection without a byte for this time is dead: bookmarks come once a minute."""
     backoff_first_seconds: float = 0.2
     backoff_limit_seconds: float = 10
     missing_retry_seconds: float = 2
@@ -55,10 +54,10 @@ class Timing:
 class Reflector(Generic[T]):
     """Reports the collection at ``path``, object by object, while :meth:`run` runs.
 
-    ``on_put(key, obj)`` follows every creation or change, ``on_delete(key)`` every disappearance; a
+    ``on_put(key, obj)`` follows every creation or change, ``on_delete(key)`` every deletion. A
     replacement under the same name (another uid) is a delete and a put. The objects themselves are
-    not kept: of a hundred thousand pods they would take half a gigabyte.
-    Exceptions of the callbacks end :meth:`run`: a program that misses events must not go on.
+    not stored: a hundred thousand pods would take half a gigabyte. Exceptions of the callbacks end
+    :meth:`run`: a program that misses events must not continue.
     """
 
     client: ApiClient
@@ -75,19 +74,19 @@ class Reflector(Generic[T]):
     known: dict[Key, tuple[str, str]] = field(default_factory=dict)
     """UID and resource version of every object."""
     synced: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set once the first list is in, or there is nothing to list."""
+    """Set after the first list, or if the resource does not exist."""
     is_live: bool = False
-    """A watch is open, or was ended by the server in good order and is renewed."""
+    """A watch is open, or the server ended it normally and it is being renewed."""
     resource_version: int = 0
-    """The newest version passed, bookmarks included; 0 before the first list."""
+    """The newest version seen, including bookmarks; 0 before the first list."""
     last_contact_seconds: float = field(init=False)
     """Time of the server's last byte, by ``clock``."""
     _needs_list: bool = True
     _had_news: bool = True
-    """The last watch brought events and ended in good order."""
+    """The last watch brought events and ended normally."""
     _missing: bool = False
     _failures: int = 0
-    _waiting: list[tuple[int, asyncio.Future[None]]] = field(default_factory=list)
+    _waiters: list[tuple[int, asyncio.Future[None]]] = field(default_factory=list)
     _log: Any = field(init=False)
     _page_size: pages.PageSize = field(init=False)
     _reader: wire.ObjectReader[T] = field(init=False)
@@ -108,7 +107,7 @@ class Reflector(Generic[T]):
             began = self.clock()
             try:
                 had_news = await self._follow()
-                # In a burst the server ends watches that lag: a pause would make them lag more.
+                # In a burst the server ends lagging watches: a pause would increase the lag.
                 if not had_news and self.clock() - began < _SHORT_SECONDS:
                     await self._pause(None, self.clock() - began)
             except ApiError as error:
@@ -126,20 +125,20 @@ class Reflector(Generic[T]):
         """
         if self.resource_version >= resource_version:
             return
-        seen = asyncio.get_running_loop().create_future()
-        waiting = (resource_version, seen)
-        self._waiting.append(waiting)
+        reached = asyncio.get_running_loop().create_future()
+        waiter = (resource_version, reached)
+        self._waiters.append(waiter)
         try:
             async with asyncio.timeout(timeout_seconds):
-                await seen
+                await reached
         finally:
-            self._waiting.remove(waiting)
+            self._waiters.remove(waiter)
 
     def _advance(self, version: int) -> None:
         self.resource_version = version
-        for wanted, seen in self._waiting:
-            if wanted <= version and not seen.done():
-                seen.set_result(None)
+        for target_version, reached in self._waiters:
+            if target_version <= version and not reached.done():
+                reached.set_result(None)
 
     async def _follow(self) -> bool:
         """List if needed, then watch until the stream ends; return whether it brought events."""
@@ -148,45 +147,45 @@ class Reflector(Generic[T]):
         elif not self._had_news:
             await self._check_history()
         self._had_news = False
-        before = self.resource_version
+        previous_version = self.resource_version
         try:
             await self._watch()
-            self._had_news = self.resource_version > before
+            self._had_news = self.resource_version > previous_version
             return self._had_news
         except ApiError as error:
-            # After any other error the last version is still good: the watch goes on from there.
+            # After any other error the last version is still valid: the watch resumes from there.
             self._needs_list = error.is_gone
             raise
 
     async def _pause(self, error: ApiError | None, lived_seconds: float) -> None:
-        """Wait before reconnecting, ever longer until a stream has lived for long enough."""
+        """Wait before reconnecting; the pause grows until a stream has lived long enough."""
         if lived_seconds >= self.timing.backoff_limit_seconds:
             self._failures = 0
         first, limit = self.timing.backoff_first_seconds, self.timing.backoff_limit_seconds
-        delay = jittered_pause(self._failures, first, limit, self.random)
+        delay = pause_with_jitter(self._failures, first, limit, self.random)
         if error is not None and error.retry_after_seconds is not None:
             delay = max(delay, min(error.retry_after_seconds, 6 * limit))
         self._failures += 1
-        why = str(error) if error else "the watch ended early"
-        self._log.warning("watch interrupted", error=why, retry_seconds=round(delay, 2))
+        cause = str(error) if error else "the watch ended early"
+        self._log.warning("watch interrupted", error=cause, retry_seconds=round(delay, 2))
         await self.sleep(delay)
 
     async def _wait_for_resource(self) -> None:
         """Empty the cache: without the resource (its CRD was removed) there are no objects."""
         if not self._missing:
             self._log.warning("no such resource; taken as empty until it is back", path=self.path)
-        # The program goes on: a CRD may be installed, or come back, at any time.
+        # The program continues: the CRD may be installed at any time.
         self._missing = self._needs_list = True
         self._delete_all_but(set())
         self.synced.set()
         await self.sleep(self.timing.missing_retry_seconds)
 
     async def _list(self) -> None:
-        """Read all pages of one version; what none of them has is gone."""
+        """Read all pages of one version; delete the objects that are in none of them."""
         listed: set[Key] = set()
         page = await self._page("")
         self._check_version(page.metadata.resource_version)
-        # All pages are of the version of the first, from which a watch therefore misses nothing.
+        # All pages have the version of the first one, so a watch from that version misses nothing.
         version = page.metadata.resource_version
         self._take_page(page, listed)
         while page.metadata.next:
@@ -199,7 +198,7 @@ class Reflector(Generic[T]):
         self.synced.set()
 
     async def _check_history(self) -> None:
-        # Without a version asked for, the answer is of etcd's newest state, never of a cache.
+        # Without a version in the request, the answer comes from etcd and never from a cache.
         page = await pages.read(self.client, self.path, pages.PageSize(1), params=self.params)
         self._check_version(page.metadata.resource_version)
 
@@ -220,7 +219,7 @@ class Reflector(Generic[T]):
     def _take_page(self, page: wire.ListPage, listed: set[Key]) -> None:
         for raw in page.items or ():
             stub = self._reader.stub(raw)
-            if stub is not None and (obj := self._reader.decoded(stub.key, raw)) is not None:
+            if stub is not None and (obj := self._reader.decode(stub.key, raw)) is not None:
                 listed.add(stub.key)
                 self._put(stub.key, obj)
 
@@ -229,7 +228,7 @@ class Reflector(Generic[T]):
         params: dict[str, str | int | Sequence[str]] = {
             **self.params,
             "watch": "1",
-            # Bookmarks keep the version young in a quiet collection: an old one means a 410.
+            # Bookmarks advance the version in a quiet collection: an old version would mean a 410.
             "allowWatchBookmarks": "true",
             "resourceVersion": self.resource_version,
             "timeoutSeconds": round(low + (high - low) * self.random()),
@@ -252,10 +251,10 @@ class Reflector(Generic[T]):
         event = wire.event(line)
         stub = self._reader.stub(event.object)
         if stub is None or stub.version < self.resource_version:
-            return  # a line sent twice: taking it in again could restore a deleted object
+            return  # a repeated line could restore a deleted object
         match event.type:
             case "ADDED" | "MODIFIED":
-                obj = self._reader.decoded(stub.key, event.object)
+                obj = self._reader.decode(stub.key, event.object)
                 if obj is None:
                     self._delete(stub.key)
                 else:
@@ -264,7 +263,7 @@ class Reflector(Generic[T]):
                 self._delete(stub.key)
             case "BOOKMARK":
                 pass
-            case other:  # ends the stream, which is resumed before this line
+            case other:  # ends the stream; the next watch starts before this line
                 raise ApiError(0, "BadAnswer", f"unknown type of watch event: {other!r}")
         self._advance(stub.version)
 

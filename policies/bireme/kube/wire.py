@@ -5,8 +5,8 @@ field: a list of 5000 nodes decodes about forty times faster than into the clien
 takes a tenth of the memory. Quantities stay text or numbers here and become integers in
 :mod:`bireme.kube.quantities`.
 
-Lists and watch events are opened first, with their objects still raw bytes, and each object is
-decoded alone, so that one bad object stops no other.
+Only the envelopes of lists and watch events are decoded first, with raw objects. Each object is
+then decoded separately, so that one bad object stops no other.
 """
 
 import re
@@ -47,7 +47,7 @@ class V1ObjectMeta(Wire, frozen=True):
 
 
 class MetadataOnly(Wire, frozen=True):
-    """An object of the API server; alone, one of which no more is read: a namespace, a Service."""
+    """An object of the API server; used directly for objects without other needed fields."""
 
     metadata: V1ObjectMeta
 
@@ -229,14 +229,14 @@ class V1ClaimVolumeSource(Wire, frozen=True):
 
 
 class Present(Wire, frozen=True):
-    """An object of which only its presence is read."""
+    """An object whose presence matters, but not its fields."""
 
 
 class V1Volume(Wire, frozen=True):
     name: str = ""
     persistent_volume_claim: V1ClaimVolumeSource | None = None
     ephemeral: V1EphemeralVolumeSource | None = None
-    # Disks that a pod names without a claim, which kube-scheduler compares pod by pod.
+    # Disks without a claim: kube-scheduler compares them pod by pod.
     gce_persistent_disk: Present | None = None
     aws_elastic_block_store: Present | None = None
     azure_disk: Present | None = None
@@ -332,7 +332,7 @@ class V1PodStatus(Wire, frozen=True):
 
 
 class PodAnnotations(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """The annotations by which autoscalers leave a pod where it is."""
+    """The annotations that keep autoscalers from moving a pod."""
 
     do_not_disrupt: str | None = msgspec.field(name="karpenter.sh/do-not-disrupt", default=None)
     safe_to_evict: str | None = msgspec.field(
@@ -385,7 +385,7 @@ class V1ResourceQuota(MetadataOnly, frozen=True):
 
 
 class ClaimAnnotations(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """The annotations of a PersistentVolumeClaim by which kube-scheduler and others speak."""
+    """The annotations of kube-scheduler and controllers on a PersistentVolumeClaim."""
 
     bind_completed: str | None = msgspec.field(name="pv.kubernetes.io/bind-completed", default=None)
     selected_node: str | None = msgspec.field(
@@ -434,7 +434,7 @@ class V1PersistentVolumeSpec(Wire, frozen=True):
     claim_ref: V1ObjectReference | None = None
     node_affinity: V1VolumeNodeAffinity | None = None
     csi: V1CsiVolumeSource | None = None
-    # Plug-ins that may have moved to a CSI driver, whose topology kube-scheduler then reads.
+    # In-tree plug-ins that may be migrated to a CSI driver: kube-scheduler then uses its topology.
     gce_persistent_disk: Present | None = None
     aws_elastic_block_store: Present | None = None
     azure_disk: Present | None = None
@@ -528,7 +528,7 @@ class V1Device(Wire, frozen=True):
     name: str
     attributes: dict[str, V1DeviceAttribute] | None = None
     capacity: dict[str, V1DeviceCapacity] | None = None
-    # What makes more of a device than one that a pod has to itself.
+    # Fields of devices that are shared, divided or restricted.
     consumes_counters: tuple[Present, ...] | None = None
     taints: tuple[Present, ...] | None = None
     allow_multiple_allocations: bool | None = None
@@ -664,11 +664,11 @@ class V1ResourceClaim(MetadataOnly, frozen=True):
 
 
 MAX_ANNOTATION: Final = 64
-"""Characters of an annotation that are read: a legal value has fewer."""
+"""Maximum length of an annotation that is read; valid values are shorter."""
 
 
 class CustomAnnotations(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """The annotations of custom resources that are read."""
+    """The annotations of custom resources that Bireme reads."""
 
     resumable: str | None = msgspec.field(name="bireme.dev/resumable", default=None)
 
@@ -680,8 +680,8 @@ class CustomMeta(V1ObjectMeta, frozen=True):
 class CustomObject(MetadataOnly, frozen=True):
     """A custom resource: metadata typed, spec as bytes, status as plain data.
 
-    The pydantic models validate those afterwards, so that a bad object gets a condition that says
-    so and nothing else stops. Most events change the status alone, and then nothing reads the spec.
+    The pydantic models validate spec and status later. A bad object then gets a condition with the
+    error, and nothing else stops. Most events change only the status: the spec is not decoded.
     """
 
     metadata: CustomMeta
@@ -699,13 +699,13 @@ class PlannedStatus(Wire, frozen=True):
 
 
 class PlannedObject(MetadataOnly, frozen=True):
-    """A custom resource of which only the plan is read, still as bytes; empty without one."""
+    """A custom resource with only its plan, as bytes; empty without a plan."""
 
     status: PlannedStatus = PlannedStatus()
 
 
 MAX_SPEC_BYTES: Final = 256 * 1024
-"""Larger specs of TrainingJobs are not read: each takes several times as much memory."""
+"""Larger specs of TrainingJobs are not decoded: each would take several times as much memory."""
 
 
 class _Trimmed(MetadataOnly, frozen=True):
@@ -714,27 +714,27 @@ class _Trimmed(MetadataOnly, frozen=True):
     status: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-def trimmed(raw: msgspec.Raw) -> bytes:
-    """Return a raw custom resource without what is never read; a spec too large is its size.
+def trim(raw: msgspec.Raw) -> bytes:
+    """Return a raw custom resource without unused fields; its size replaces a too large spec.
 
-    What waits to be read then takes the memory of bounded specs, whatever was created.
+    So the memory of queued resources is bounded, whatever tenants create.
     """
     try:
-        known = msgspec.json.decode(raw, type=_Trimmed)
+        resource = msgspec.json.decode(raw, type=_Trimmed)
     except UNDECODABLE:  # the reader reports it
         return bytes(raw)
-    if len(known.spec) > MAX_SPEC_BYTES:
-        known = msgspec.structs.replace(known, spec=msgspec.Raw(b"%d" % len(known.spec)))
-    stated = known.metadata.annotations
-    if stated is not None and len(stated.resumable or "") > MAX_ANNOTATION:
-        short = CustomAnnotations((stated.resumable or "")[:MAX_ANNOTATION])
-        metadata = msgspec.structs.replace(known.metadata, annotations=short)
-        known = msgspec.structs.replace(known, metadata=metadata)
-    return msgspec.json.encode(known)
+    if len(resource.spec) > MAX_SPEC_BYTES:
+        resource = msgspec.structs.replace(resource, spec=msgspec.Raw(b"%d" % len(resource.spec)))
+    annotations = resource.metadata.annotations
+    if annotations is not None and len(annotations.resumable or "") > MAX_ANNOTATION:
+        short = CustomAnnotations((annotations.resumable or "")[:MAX_ANNOTATION])
+        metadata = msgspec.structs.replace(resource.metadata, annotations=short)
+        resource = msgspec.structs.replace(resource, metadata=metadata)
+    return msgspec.json.encode(resource)
 
 
 def spec_bytes(spec: msgspec.Raw) -> int:
-    """Return the size of a raw spec, also of one that :func:`trimmed` has replaced by its size."""
+    """Return the size of a raw spec, or the size by which :func:`trim` has replaced it."""
     is_number = len(spec) < 20 and bytes(spec).isdigit()
     return int(bytes(spec)) if is_number else len(spec)
 
@@ -742,9 +742,9 @@ def spec_bytes(spec: msgspec.Raw) -> int:
 # --- lists and watch events -----------------------------------------------------------------------
 #
 # The API server stores objects nested 10000 levels deep, but the decoder fails with a
-# RecursionError at about a thousand, and one such object would make a whole page, or a watch,
-# unreadable for ever. A slow path therefore replaces everything below DEPTH_LIMIT with a mark. In a
-# typed field the mark makes that object undecodable; in a raw one :func:`is_too_deep` finds it.
+# RecursionError at about a thousand. One such object would make a whole page, or a watch,
+# unreadable for ever. So a slow path replaces everything below DEPTH_LIMIT with a mark. In a typed
+# field the mark makes the object undecodable; in a raw field :func:`is_too_deep` finds it.
 
 DEPTH_LIMIT: Final = 256
 UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -764,7 +764,7 @@ class _StubMeta(msgspec.Struct, rename="camel"):
 
 
 class ObjectStub(msgspec.Struct):
-    """The metadata that is read of every object before the object is decoded."""
+    """The metadata that is decoded before the object itself."""
 
     metadata: _StubMeta
 
@@ -798,7 +798,7 @@ class _ListMeta(
 ):
     resource_version: int
     next: str = ""
-    # Number of items after this page; None at the end, and if the server does not count.
+    # Number of items after this page; None at the end, or if the server does not count them.
     remaining: int | None = None
 
 
@@ -816,7 +816,7 @@ class _WatchError(msgspec.Struct):
 
 
 def page(body: bytes) -> ListPage:
-    """Open a list.
+    """Decode the envelope of a list.
 
     Raises:
         ApiError: ``body`` is not a list.
@@ -825,7 +825,7 @@ def page(body: bytes) -> ListPage:
 
 
 def event(line: bytes) -> WatchEvent:
-    """Open a line of a watch.
+    """Decode the envelope of a watch event.
 
     Raises:
         ApiError: it is not an event, or it is an ERROR event.
@@ -841,47 +841,47 @@ def stub(raw: msgspec.Raw) -> ObjectStub:
     """Return key and version of a raw object.
 
     Raises:
-        UNDECODABLE: it has none.
+        UNDECODABLE: the object has no readable metadata.
     """
     return msgspec.json.decode(raw, type=ObjectStub, strict=False)
 
 
 class ObjectReader(Generic[_T]):
-    """Decodes raw objects one at a time; one that cannot be decoded is logged and left out."""
+    """Decodes raw objects one at a time; an undecodable object is logged and left out."""
 
     def __init__(self, type_: type[_T], log: Any) -> None:
         self._decoder = msgspec.json.Decoder(type_)
         self._log = log
 
     def stub(self, raw: msgspec.Raw) -> ObjectStub | None:
-        """Return key and version of a raw object; None if it has none."""
+        """Return key and version of a raw object; None if they cannot be decoded."""
         try:
             return stub(raw)
         except UNDECODABLE as error:
-            self._left_out(None, error)
+            self._log_undecodable(None, error)
             return None
 
-    def decoded(self, key: Key, raw: msgspec.Raw) -> _T | None:
+    def decode(self, key: Key, raw: msgspec.Raw) -> _T | None:
         """Return the whole object; None if it cannot be decoded."""
         try:
             return self._decoder.decode(raw)
         except UNDECODABLE as error:
-            self._left_out(key, error)
+            self._log_undecodable(key, error)
             return None
 
-    def _left_out(self, key: Key | None, error: Exception) -> None:
+    def _log_undecodable(self, key: Key | None, error: Exception) -> None:
         self._log.warning("object left out, it cannot be decoded", key=key, error=str(error))
 
 
 def is_too_deep(raw: msgspec.Raw) -> bool:
-    """Return whether a raw value is nested too deeply, or was cut because it was."""
+    """Return whether a raw value is nested too deeply, or was cut for that reason."""
     text = bytes(raw)
     if _MARK in text:
         return True
-    # Most values have fewer brackets in all than may be nested.
+    # Fast path: most values have fewer brackets in total than the limit.
     if text.count(b"{") + text.count(b"[") <= DEPTH_LIMIT:
         return False
-    # With only brackets left, each round takes the innermost ones away.
+    # Keep only the brackets. Each round removes the innermost pairs.
     brackets = _STRING.sub(b"", text).translate(None, _NO_BRACKETS)
     for _ in range(DEPTH_LIMIT):
         if not brackets:
@@ -901,17 +901,17 @@ def _open(body: bytes, type_: type[_T]) -> _T:
 
 
 def cut(text: bytes, limit: int = DEPTH_LIMIT) -> bytes:
-    """Return ``text`` with every object or list below ``limit`` levels replaced by the mark."""
-    kept: list[bytes] = []
+    """Replace every object or list below ``limit`` levels of ``text`` with the mark."""
+    parts: list[bytes] = []
     depth = start = 0
     for token in _TOKEN.finditer(text):
         if token[0] in b"[{":
             depth += 1
             if depth == limit + 1:
-                kept += text[start : token.start()], _MARK
+                parts += text[start : token.start()], _MARK
         elif token[0] in b"]}":
             if depth == limit + 1:
                 start = token.end()
             depth -= 1
-    kept.append(text[start:])
-    return b"".join(kept)
+    parts.append(text[start:])
+    return b"".join(parts)

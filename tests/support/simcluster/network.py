@@ -296,7 +296,7 @@ class MemoryClient(ApiClient):
         content_type: str = JSON,
         accept: str = JSON,  # whole objects for everybody
         timeout_seconds: float | None = 30,
-        most_bytes: int = 0,  # objects are small here
+        max_bytes: int = 0,  # objects are small here
         headers: Mapping[str, str] | None = None,  # nobody reads them
     ) -> bytes:
         query = {name: str(value) for name, value in (params or {}).items()}

@@ -224,7 +224,7 @@ def test_kept_choice_follows_every_change_of_the_cluster() -> None:
         )
         fresh = ClusterState(state.settings)
         fresh.__dict__.update({**state.__dict__, "_planned": None})
-        assert (fresh.used(found.group) == state.used(found.group)).all()
+        assert (fresh.usage_without(found.group) == state.usage_without(found.group)).all()
 
 
 def test_lists_of_whole_nodes_are_read_anew_in_every_call() -> None:
@@ -233,7 +233,7 @@ def test_lists_of_whole_nodes_are_read_anew_in_every_call() -> None:
     for name in ALL:
         nodes = {"items": [{"metadata": {"name": name}}]}
         args = protocol.decode(a_body(a_pod(), None, nodes))
-        assert choice.named(args).names == [name]
+        assert choice.nodes_of(args).names == [name]
 
 
 def test_best_nodes_are_those_that_sorting_all_would_give() -> None:

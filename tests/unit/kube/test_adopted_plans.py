@@ -4,7 +4,7 @@ import pytest
 
 from bireme.core.settings import SchedulingSettings
 from bireme.kube import names, plans, wire
-from bireme.kube.adoptions import adopted_plan
+from bireme.kube.adoptions import adoption_plan
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.plans import Member, PlanFacts
 from tests.support.objects.facts import CREATED, gated_pod, served, through_the_wire
@@ -42,7 +42,7 @@ class Group:
     def adopted(self) -> PlanFacts:
         pods, group = self.state.members_of(KEY), self.state.groups[KEY]
         lent = self.state.is_lent
-        plan = adopted_plan(group, pods, epoch=2, now=CREATED + 500, is_lent=lent)
+        plan = adoption_plan(group, pods, epoch=2, now=CREATED + 500, is_lent=lent)
         assert plan is not None
         return plan
 

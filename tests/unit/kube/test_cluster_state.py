@@ -141,9 +141,9 @@ def test_usage_without_one_gang_leaves_out_its_promise_and_not_its_pods() -> Non
     cluster = ClusterStateFeed()
     cluster.job(plan=PLAN)
     cluster.member(own_pod(0))
-    used = cluster.state.used(without=("default", "job"))
+    used = cluster.state.usage_without(("default", "job"))
     assert gpus(cluster.snapshot(), used) == [2, 0]
-    assert gpus(cluster.snapshot(), cluster.state.used(without=("default", "x"))) == [2, 2]
+    assert gpus(cluster.snapshot(), cluster.state.usage_without(("default", "x"))) == [2, 2]
 
 
 def promised() -> dict[tuple[str, str], AssumedPlan]:

@@ -122,7 +122,7 @@ def test_a_definition_holds_nothing_an_api_server_refuses(kind: ServedKind) -> N
 @pytest.mark.parametrize("kind", EVERY_KIND)
 def test_a_definition_is_small_enough_for_a_plain_apply(kind: ServedKind) -> None:
     # kubectl stores the whole in an annotation, and all annotations of an object have 256 KiB.
-    assert len(crd.rendered()[f"{kind.plural}.yaml"]) < 64_000
+    assert len(crd.render()[f"{kind.plural}.yaml"]) < 64_000
 
 
 @pytest.mark.parametrize("kind", EVERY_KIND)
@@ -177,7 +177,7 @@ def test_check_fails_on_a_stale_a_missing_and_a_stray_file(
 
 
 def test_the_yaml_says_what_the_definition_says() -> None:
-    texts = crd.rendered()
+    texts = crd.render()
     for kind in KINDS:
         text = texts[f"{kind.plural}.yaml"]
 

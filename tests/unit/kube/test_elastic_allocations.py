@@ -16,7 +16,7 @@ from tests.support.scenario.manifests import GPU, task
 WORKERS = task("worker", 3, minReplicas=1, maxReplicas=6, gpus=2)
 JOB = a_job(WORKERS, rendezvous="torch")
 PLAN = a_plan(JOB, ("n0", "n1"))
-SHRUNK = plans.given_up(PLAN, PLAN.members[2:], CREATED + 5)
+SHRUNK = plans.without_members(PLAN, PLAN.members[2:], CREATED + 5)
 LEAVING = {"deletionTimestamp": quantities.format_timestamp(CREATED)}
 
 

@@ -9,7 +9,7 @@ from bireme.kube.api.base import MAX_TASKS
 from bireme.kube.api.pod_group import MAX_UID
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.plans import Member, PlanFacts
-from bireme.kube.pod_groups import ended_manifest
+from bireme.kube.pod_groups import manifest_of_ends
 from tests.support.objects.facts import CREATED, gated_pod, served, through_the_wire
 from tests.support.scenario.manifests import pod_group
 
@@ -54,7 +54,7 @@ def test_a_group_that_lives_for_years_remembers_no_more_ends_than_count() -> Non
     group.end("stranger", "other", scheduler="default-scheduler")
     assert len(group.ended) == MAX_TASKS * LEAST
     assert set(group.ended.values()) == set(owners[4:])
-    assert ended_manifest(group.ended, LEAST) == [
+    assert manifest_of_ends(group.ended, LEAST) == [
         {"owner": owner, "pods": [f"{owner}-{number}-uid" for number in range(LEAST)]}
         for owner in owners[4:]
     ]
@@ -69,16 +69,16 @@ def test_a_group_that_lives_for_years_remembers_the_counts_of_the_last_jobs() ->
     facts = group.state
     facts.put_member(("default", "new"), through_the_wire(gated, wire.V1Pod))
     newcomers = facts.members_of(KEY)
-    assert facts.placed(facts.groups[KEY], newcomers).count == 0
+    assert facts.placement_of(facts.groups[KEY], newcomers).count == 0
     group.state.put_job_counts(KEY, {"job-0": 2})
-    assert facts.placed(facts.groups[KEY], newcomers).count == 2
+    assert facts.placement_of(facts.groups[KEY], newcomers).count == 2
 
 
 def test_ends_of_one_run_do_not_count_for_the_next_of_the_same_owner() -> None:
     group = Group()
     group.end("a", "controller")
     assert group.ended == {"a-uid": "controller"}
-    record = ended_manifest(group.ended, LEAST)
+    record = manifest_of_ends(group.ended, LEAST)
     group.put("Completed", endedPods=record)
     assert group.ended == {"a-uid": "controller"}, "one that failed may be replaced"
     group.put("Completed")
@@ -91,4 +91,4 @@ def test_ends_of_one_run_do_not_count_for_the_next_of_the_same_owner() -> None:
 
 def test_an_owner_whose_uid_no_status_can_hold_is_not_recorded() -> None:
     ended = {"a-uid": "x" * (MAX_UID + 1), "b-uid": "x" * MAX_UID}
-    assert ended_manifest(ended, LEAST) == [{"owner": "x" * MAX_UID, "pods": ["b-uid"]}]
+    assert manifest_of_ends(ended, LEAST) == [{"owner": "x" * MAX_UID, "pods": ["b-uid"]}]

@@ -182,11 +182,11 @@ def test_a_replica_recorded_as_ended_is_no_loss_when_its_pod_is_gone() -> None:
 def test_a_replica_that_was_seen_to_end_is_no_loss_before_its_record_is_written() -> None:
     pods_there = running(JOB, PLAN)
     name = names.pod_name(JOB.key[1], "ps", 0)
-    gone = allocations.view_of(JOB.key, JOB.uid, PLAN, pods_there[1:], ended={name})
+    gone = allocations.view_of(JOB.key, JOB.uid, PLAN, pods_there[1:], succeeded={name})
     assert gone.missing == ()
     assert gone.ended == {("ps", 0)}, "what is to be recorded"
     going = replace(pods_there[0], phase="Succeeded", is_leaving=True)
-    kept = allocations.view_of(JOB.key, JOB.uid, PLAN, [going, *pods_there[1:]], ended={name})
+    kept = allocations.view_of(JOB.key, JOB.uid, PLAN, [going, *pods_there[1:]], succeeded={name})
     assert kept.ended == {("ps", 0)}
     assert kept.is_ready
     deleted = allocations.view_of(JOB.key, JOB.uid, PLAN, [going, *pods_there[1:]])

@@ -17,7 +17,7 @@ from bireme.kube.training_jobs import (
     ProgressReport,
     ReportedProgress,
     ReportedRun,
-    reported_progress,
+    progress_of,
     with_report,
 )
 from tests.support.objects.cluster_state import PLAN, ClusterStateFeed
@@ -31,13 +31,13 @@ def after(*reports: tuple[float, ProgressReport], run: ReportedRun = RUN) -> dic
     """``status.progress`` after reports that came so many seconds after the start."""
     status: dict[str, Any] = {}
     for seconds, report in reports:
-        status["progress"] = with_report(reported_progress(status), report, CREATED + seconds, run)
+        status["progress"] = with_report(progress_of(status), report, CREATED + seconds, run)
         ProgressStatus.model_validate(status["progress"])
     return status
 
 
 def test_last_report_is_what_is_known() -> None:
-    reported = reported_progress(after((10, ProgressReport(25, 90.0, 50, 200, 0.7, 0.6))))
+    reported = progress_of(after((10, ProgressReport(25, 90.0, 50, 200, 0.7, 0.6))))
     assert reported is not None
     progress = reported.progress
     assert (progress.reported, progress.fraction, progress.remaining_seconds) == (
@@ -64,7 +64,7 @@ def test_last_report_is_what_is_known() -> None:
 def test_the_last_report_with_news_is_known_beside_the_last(
     again: ProgressReport, is_news: bool
 ) -> None:
-    found = reported_progress(after((10, ProgressReport(25, 90.0, 50, 200, 0.7, 0.6)), (70, again)))
+    found = progress_of(after((10, ProgressReport(25, 90.0, 50, 200, 0.7, 0.6)), (70, again)))
     assert found is not None
     assert found.status.progressed_time is not None
     assert found.progress.reported == CREATED + 70
@@ -72,7 +72,7 @@ def test_the_last_report_with_news_is_known_beside_the_last(
 
 
 def test_what_a_report_leaves_out_stays_but_for_the_time_that_is_left() -> None:
-    reported = reported_progress(
+    reported = progress_of(
         after(
             (10, ProgressReport(25, 90.0, loss=0.7, accuracy=0.5)),
             (40, ProgressReport(accuracy=0.6)),
@@ -95,15 +95,13 @@ def test_worst_loss_is_never_forgotten() -> None:
 
 
 def test_share_is_computed_from_the_steps_where_no_percentage_is() -> None:
-    reported = reported_progress(after((10, ProgressReport(step=50, total_steps=200))))
+    reported = progress_of(after((10, ProgressReport(step=50, total_steps=200))))
     assert reported is not None
     assert reported.progress.fraction == 0.25
 
 
 def test_speed_is_seen_between_two_reports_at_one_size() -> None:
-    reported = reported_progress(
-        after((10, ProgressReport(step=0)), (30, ProgressReport(step=100)))
-    )
+    reported = progress_of(after((10, ProgressReport(step=0)), (30, ProgressReport(step=100))))
     assert reported is not None
     assert reported.speed is not None
     assert reported.speed.steps_per_second({"worker": 4}, 1) == pytest.approx(5.0)
@@ -114,9 +112,9 @@ def test_no_speed_is_read_across_a_change_of_size() -> None:
     resized = ReportedRun(replicas=8, started=CREATED, since=CREATED + 20, attained_seconds=0.0)
     status = after((10, ProgressReport(step=0)))
     status["progress"] = with_report(
-        reported_progress(status), ProgressReport(step=100), CREATED + 30, resized
+        progress_of(status), ProgressReport(step=100), CREATED + 30, resized
     )
-    reported = reported_progress(status)
+    reported = progress_of(status)
     assert reported is not None
     assert reported.speed is None
 
@@ -126,8 +124,8 @@ def test_two_sizes_make_a_law() -> None:
     wide = ReportedRun(replicas=8, started=CREATED, since=CREATED + 200, attained_seconds=0.0)
     for seconds, step in ((210, 400.0), (310, 1200.0)):
         report = ProgressReport(step=step)
-        status["progress"] = with_report(reported_progress(status), report, CREATED + seconds, wide)
-    reported = reported_progress(status)
+        status["progress"] = with_report(progress_of(status), report, CREATED + seconds, wide)
+    reported = progress_of(status)
     assert reported is not None
     assert reported.speed is not None
     assert reported.speed.serial_share == pytest.approx(0.0)
@@ -140,9 +138,7 @@ def test_history_is_bounded_whatever_is_reported(reports: list[tuple[int, int]])
     for turn, (replicas, step) in enumerate(reports):
         run = ReportedRun(replicas, CREATED, CREATED, 0.0)
         report = ProgressReport(step=float(step), loss=1 / (1 + step))
-        status["progress"] = with_report(
-            reported_progress(status), report, CREATED + 20 * turn, run
-        )
+        status["progress"] = with_report(progress_of(status), report, CREATED + 20 * turn, run)
         progress = ProgressStatus.model_validate(status["progress"])
         assert len(progress.speeds) <= MAX_SPEEDS
         assert len(progress.losses) <= MAX_LOSSES
@@ -156,7 +152,7 @@ def test_loss_curve_is_fitted_to_the_history() -> None:
     reports = [
         (10.0 * n, ProgressReport(step=10.0 * n, loss=truth.loss(10.0 * n))) for n in range(1, 40)
     ]
-    reported = reported_progress(after(*reports))
+    reported = progress_of(after(*reports))
     assert reported is not None
     assert reported.loss is not None
     assert reported.loss.loss(600) == pytest.approx(truth.loss(600), rel=0.02)
@@ -167,7 +163,7 @@ def test_losses_that_do_not_fall_make_no_curve(losses: list[float]) -> None:
     reports = [
         (10.0 * n, ProgressReport(step=float(n), loss=loss)) for n, loss in enumerate(losses)
     ]
-    reported = reported_progress(after(*reports))
+    reported = progress_of(after(*reports))
     assert reported is not None
     assert reported.loss is None
 
@@ -181,11 +177,11 @@ def test_first_word_on_the_end_is_kept() -> None:
 
 @pytest.mark.parametrize("given", [{}, {"reportedTime": "yesterday"}, {"percentage": 400}, None])
 def test_what_cannot_be_read_is_as_if_nothing_had_been_reported(given: Any) -> None:
-    assert reported_progress({"progress": given}) is None
+    assert progress_of({"progress": given}) is None
 
 
 def test_what_a_newer_operator_wrote_beside_it_is_passed_over() -> None:
-    found = reported_progress({"progress": {"reportedTime": NOW, "step": 5, "madeLater": 1}})
+    found = progress_of({"progress": {"reportedTime": NOW, "step": 5, "madeLater": 1}})
     assert found is not None
     assert found.progress.steps == 5
 
@@ -212,7 +208,7 @@ def test_gang_that_waits_again_is_expected_to_run_for_what_was_left() -> None:
 
 @pytest.mark.parametrize("percentage", [1e-12, 1e-300, 5e-324])
 def test_a_tiny_percentage_leaves_numbers_that_can_be_written(percentage: float) -> None:
-    reported = reported_progress(
+    reported = progress_of(
         after((0, ProgressReport(percentage, step=1e15)), (3600, ProgressReport(percentage)))
     )
     assert reported is not None
@@ -221,22 +217,18 @@ def test_a_tiny_percentage_leaves_numbers_that_can_be_written(percentage: float)
 
 
 def test_an_expected_run_time_of_an_earlier_version_is_bounded() -> None:
-    reported = reported_progress({"progress": {"reportedTime": NOW, "firstExpectedSeconds": 1e300}})
+    reported = progress_of({"progress": {"reportedTime": NOW, "firstExpectedSeconds": 1e300}})
     assert reported is not None
     assert reported.progress.anchor_seconds == MAX_SECONDS
 
 
 def test_tiny_steps_tell_no_speed() -> None:
     """Steps whose square no float can hold; nor do those that an earlier version wrote."""
-    reported = reported_progress(
-        after((0, ProgressReport(step=0)), (20, ProgressReport(step=1e-315)))
-    )
+    reported = progress_of(after((0, ProgressReport(step=0)), (20, ProgressReport(step=1e-315))))
     assert reported is not None
     assert reported.status.speeds == ()
     speeds = [{"replicas": n, "stepsPerSecond": s} for n, s in ((1, 4.9e-317), (2, 49.0))]
-    reported = reported_progress(
-        {"progress": {"reportedTime": NOW, "step": 1000.0, "speeds": speeds}}
-    )
+    reported = progress_of({"progress": {"reportedTime": NOW, "step": 1000.0, "speeds": speeds}})
     assert reported is not None
     assert reported.speed is not None
     assert reported.speed.steps_per_second({"worker": 2}, 1) == pytest.approx(49.0)
@@ -273,9 +265,7 @@ def test_whatever_is_reported_is_believed_as_finite_numbers(
             progress, report, now, ReportedRun(replicas, CREATED, CREATED, 1000.0)
         )
         stored = msgspec.json.decode(msgspec.json.encode(written))
-        progress = reported_progress(
-            {"progress": {k: v for k, v in stored.items() if v is not None}}
-        )
+        progress = progress_of({"progress": {k: v for k, v in stored.items() if v is not None}})
         assert progress is not None
         gang = apply_progress_report(a_job(status={"phase": "Running", "progress": stored}).gang(0))
         assert gang.speed is None or gang.speed.steps_per_second({"worker": 3}, 2) > 0

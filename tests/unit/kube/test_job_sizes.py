@@ -136,7 +136,7 @@ def test_what_is_remembered_of_changed_pods_is_bounded_in_bytes(
 def test_an_annotation_that_waits_to_be_read_is_bounded_in_size() -> None:
     def waiting(value: str) -> bytes:
         metadata = {"name": "g", "annotations": {names.RESUMABLE: value, "theirs": "x"}}
-        return wire.trimmed(msgspec.Raw(msgspec.json.encode({"metadata": metadata})))
+        return wire.trim(msgspec.Raw(msgspec.json.encode({"metadata": metadata})))
 
     assert msgspec.json.decode(waiting("true"), type=wire.CustomObject).metadata.annotations == (
         wire.CustomAnnotations("true")

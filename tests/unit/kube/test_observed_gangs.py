@@ -69,8 +69,8 @@ def test_a_gang_is_all_of_its_pods_in_the_queue_of_its_namespace() -> None:
         True,
     )
     observed.delete(("default", "worker-1"))
-    assert observed.take_left() == {("default", "worker-1"): "default/crew"}
-    assert observed.take_left() == {}
+    assert observed.take_removed() == {("default", "worker-1"): "default/crew"}
+    assert observed.take_removed() == {}
     (gang,) = observed.gangs(tenancy, lambda *_: None, lambda _: "")
     assert (gang.replicas, gang.estimated_seconds) == (2, None)
     nodes = {("default", "master"): "n0"}  # the watch of what runs is ahead

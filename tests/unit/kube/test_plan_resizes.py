@@ -49,7 +49,7 @@ SOME = COUNTS.filter(lambda counts: counts.sum() > 0)
 
 @given(SOME, SOME)
 def test_every_node_holds_as_many_replicas_as_were_decided(before: IntArray, now: IntArray) -> None:
-    plan = plans.resized(a_plan_on(before), places(now), NODES, NOW)
+    plan = plans.resize(a_plan_on(before), places(now), NODES, NOW)
     assert counts(plan) == now.tolist()
     assert plan.replicas == {"master": 1, "worker": int(now.sum()), "reader": 1}
 
@@ -57,7 +57,7 @@ def test_every_node_holds_as_many_replicas_as_were_decided(before: IntArray, now
 @given(SOME, SOME)
 def test_nobody_moves_and_nobody_is_replaced(before: IntArray, now: IntArray) -> None:
     old = a_plan_on(before)
-    new = plans.resized(old, places(now), NODES, NOW)
+    new = plans.resize(old, places(now), NODES, NOW)
     kept = np.minimum(before, now).sum() + 2
     assert len(set(old.members) & set(new.members)) == kept
     assert len({(m.task, m.index) for m in new.members}) == len(new.members)
@@ -68,7 +68,7 @@ def test_nobody_moves_and_nobody_is_replaced(before: IntArray, now: IntArray) ->
 @given(SOME, SOME)
 def test_what_pods_carry_of_their_plan_stays_valid(before: IntArray, now: IntArray) -> None:
     old = a_plan_on(before)
-    new = plans.resized(old, places(now), NODES, NOW)
+    new = plans.resize(old, places(now), NODES, NOW)
     same = replace(new, members=old.members, resized=old.resized)
     assert same == old
     assert new.label == old.label
@@ -80,16 +80,16 @@ def test_the_highest_indices_of_a_node_go_and_the_smallest_unused_ones_come(
     before: IntArray, more: IntArray
 ) -> None:
     small, large = a_plan_on(before), places(before + more)
-    grown = plans.resized(small, large, NODES, NOW)
+    grown = plans.resize(small, large, NODES, NOW)
     assert {m.index for m in grown.members if m.task == "worker"} == set(range(sum(counts(grown))))
-    again = plans.resized(grown, places(before), NODES, NOW)
+    again = plans.resize(grown, places(before), NODES, NOW)
     assert again.members == small.members
     assert again.members[0] == Member("master", "n0", 0)
 
 
 @given(SOME, SOME)
 def test_a_resized_plan_comes_back_as_it_was_written(before: IntArray, now: IntArray) -> None:
-    plan = plans.resized(a_plan_on(before), places(now), NODES, NOW)
+    plan = plans.resize(a_plan_on(before), places(now), NODES, NOW)
     read = plans.from_model(Plan.model_validate(plans.to_manifest(plan)))
     assert set(read.members) == set(plan.members)
     assert read.members[0] == plan.members[0]
@@ -102,7 +102,7 @@ def test_a_plan_that_was_never_resized_says_nothing_of_it() -> None:
 
 def test_an_index_that_was_freed_is_used_again() -> None:
     plan = a_plan_on(np.array([1, 1, 1, 0]))
-    less = plans.given_up(plan, {Member("worker", "n1", 1)}, NOW)
+    less = plans.without_members(plan, {Member("worker", "n1", 1)}, NOW)
     assert [m.index for m in less.members if m.task == "worker"] == [0, 2]
-    grown = plans.resized(less, places(np.array([1, 0, 1, 1])), NODES, NOW + 1)
+    grown = plans.resize(less, places(np.array([1, 0, 1, 1])), NODES, NOW + 1)
     assert grown.members[-1] == Member("worker", "n3", 1)

@@ -168,7 +168,7 @@ def test_an_extension_keeps_those_who_live_and_adds_the_new() -> None:
     more = PlanFacts(
         2, 9, "new", "Score", 20.0, {"extra": (("cpu", 2),)}, {}, uids(("b", "n2"), task="extra")
     )
-    merged = plans.merged(first, more, {"a", "b", "stranger"})
+    merged = plans.merge(first, more, {"a", "b", "stranger"})
     assert merged.members == uids(("a", "n0")) + uids(("b", "n2"), task="extra")
     assert (merged.epoch, merged.attempt, merged.planned, merged.mode) == (2, 0, 20.0, "Score")
     assert merged.demand == {"cpu": 3}
@@ -218,5 +218,5 @@ def test_a_record_that_grew_is_read_without_reading_its_plan_again() -> None:
 
 def test_a_replica_that_is_given_up_is_no_longer_recorded() -> None:
     plan = replace(a_plan(a_job(manifests.task("worker", 3))), ended=frozenset({("worker", 1)}))
-    smaller = plans.given_up(plan, [plan.members[1]], 0.0)
+    smaller = plans.without_members(plan, [plan.members[1]], 0.0)
     assert smaller.ended == frozenset()

@@ -281,7 +281,7 @@ PIN = {"key": "metadata.name", "operator": "In", "values": ["n7"]}
 
 @pytest.mark.parametrize("spec", [{}, {"affinity": None}, {"affinity": {"nodeAffinity": None}}])
 def test_a_pin_is_made_where_there_is_no_affinity(spec: dict[str, Any]) -> None:
-    assert pods.pinned_affinity(spec, "n7") == required({"matchFields": [PIN]})
+    assert pods.affinity_on_node(spec, "n7") == required({"matchFields": [PIN]})
 
 
 def test_a_pin_is_added_to_every_alternative_and_changes_nothing_else() -> None:
@@ -293,7 +293,7 @@ def test_a_pin_is_added_to_every_alternative_and_changes_nothing_else() -> None:
         }
     }
     before = msgspec.json.encode(spec)
-    found = pods.pinned_affinity(spec, "n7")
+    found = pods.affinity_on_node(spec, "n7")
     assert found == {
         **required(
             {"matchExpressions": [zone], "matchFields": [PIN]}, {"matchFields": [zone, PIN]}

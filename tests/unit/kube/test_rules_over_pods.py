@@ -7,7 +7,7 @@ import pytest
 from bireme.core.cycle import run_cycle
 from bireme.core.gangs import HostPort
 from bireme.kube import wire
-from bireme.kube.pod_rules import demands_of_spec, left_to_scheduler
+from bireme.kube.pod_rules import demands_for_scheduler, demands_of_spec
 from bireme.registry import make_policy
 from tests.support.objects.cluster_state import ClusterStateFeed
 from tests.support.objects.facts import a_job, a_plan, pod_manifest, served, through_the_wire
@@ -51,7 +51,7 @@ def spread(key: str, **fields: Any) -> list[Manifest]:
 def test_demands_about_other_pods_that_are_not_planned_are_named(
     spec: dict[str, Any], words: tuple[str, ...]
 ) -> None:
-    assert left_to_scheduler(through_the_wire(spec, wire.V1PodSpec)) == words
+    assert demands_for_scheduler(through_the_wire(spec, wire.V1PodSpec)) == words
 
 
 INDEX = {"labelSelector": {"matchLabels": {"bireme.dev/index": "0"}}}
@@ -88,7 +88,7 @@ def test_a_spread_is_left_where_no_template_of_ours_has_it_so_or_it_is_about_one
         through_the_wire({"topologySpreadConstraints": given}, wire.V1PodSpec)
         for given in (written, made)
     )
-    assert left_to_scheduler(spec, template) == words
+    assert demands_for_scheduler(spec, template) == words
     kind = demands_of_spec(spec, "default", {}, template)
     assert kind is not None
     assert bool(kind.spread) is not bool(words)

@@ -85,7 +85,7 @@ def test_what_is_seen_of_pods_follows_from_the_pods_and_rules_there_are(
         assert dict(rules.pods()) == dict(fresh.pods())
         for at, of_gang in enumerate(LABELS):
             revision = rules.revision_of(of_gang.items())
-            seen = fresh.seen("default", of_gang, None)
+            seen = fresh.kind_of("default", of_gang, None)
             if at in known and known[at][0] == revision:
                 assert known[at][1] == seen
             known[at] = revision, seen
@@ -94,4 +94,4 @@ def test_what_is_seen_of_pods_follows_from_the_pods_and_rules_there_are(
         rules.delete_pod(key)
     for key in jobs:
         rules.put_job(key, [])
-    assert not any((rules._by_pair, rules._labelled, rules._changes_of))
+    assert not any((rules._by_pair, rules._pods_by_label, rules._revision_by_pair))

@@ -180,7 +180,7 @@ def test_a_job_that_is_gone_takes_its_plan_along() -> None:
     cluster.job(plan=PLAN)
     cluster.job_gone()
     assert cluster.state.jobs == {}
-    assert cluster.state.planned(("default", "job")) is None
+    assert cluster.state.plan_of(("default", "job")) is None
     assert cluster.gpus() == [0, 0]
 
 

@@ -38,7 +38,7 @@ def situation(
         unusable_node=lambda node, _: "it is cordoned" if node == unusable else "",
         taken_node=lambda node: "it is full" if node == taken else "",
         is_emptying=lambda node: node == emptying,
-        unplanned_labels=lambda *_: {},
+        label_drift=lambda *_: {},
         serves_others=lambda *_: serves_others,
         seconds_since=lambda _, since: CREATED + after - since,
     )

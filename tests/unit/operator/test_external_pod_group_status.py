@@ -162,7 +162,9 @@ def test_a_group_is_parked_joins_the_line_and_keeps_what_it_waited_before() -> N
     def held(status: Mapping[str, Any], after: float, position: int | None) -> Mapping[str, Any]:
         group = a_group(**status)
         wait = group.wait(CREATED, {"cpu": 2000})
-        gang = a_gang("group", arrived=wait.arrived, parked=wait.parked).in_line(CREATED + after)
+        gang = a_gang("group", arrived=wait.arrival_time, parked=wait.parked).in_line(
+            CREATED + after
+        )
         hold = Hold(gang, Reason.WAITING_FOR_CAPACITY, "words", position)
         wanted = waiting_status(group, hold, CREATED + after, {"cpu": 2000})
         PodGroupStatus.model_validate(wanted)

@@ -114,7 +114,7 @@ class Live:
         if not await self._watch("/api/v1/nodes", wire.V1Node, self._put_node, self._drop_node):
             self.remarks.append("You may not list nodes: no capacity and no nodes are shown.")
         elif not await self._watch(
-            pods.PATH, wire.V1Pod, self._put_pod, self._drop_pod, **pods.OTHERS
+            pods.PATH, wire.V1Pod, self._put_pod, self._drop_pod, **pods.NON_MEMBERS
         ):
             self.remarks.append("You may not list all pods: what is of no gang counts as free.")
         for reflector in self._reflectors:

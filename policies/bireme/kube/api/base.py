@@ -1,8 +1,8 @@
 """Base of the API models: the model class, CEL rules, bounded field types, common parts.
 
 A model is camelCase on the wire and refuses unknown fields. A :class:`Rule` is a validation in CEL
-that the API server runs; its message is a template whose ``{...}`` parts are CEL expressions, so
-that it can name the values that clash. The API server adds the path of the field.
+that the API server runs. Its message is a template with CEL expressions as ``{...}`` parts, so that
+it can name the conflicting values. The API server adds the path of the field.
 
 Every string, list and map of the API has a bound, here or at its field. Without bounds the API
 server refuses the CRD (CEL's cost estimate is too high), and one object could fill its store.
@@ -27,7 +27,13 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
-from bireme.kube.quantities import MOST, PATTERN, SHORT_PATTERN, parse_duration, parse_quantity
+from bireme.kube.quantities import (
+    MAX_DURATION,
+    PATTERN,
+    SHORT_PATTERN,
+    parse_duration,
+    parse_quantity,
+)
 
 
 class ApiModel(BaseModel):
@@ -56,9 +62,9 @@ class ApiModel(BaseModel):
             # Fields of a newer CRD must not stop an older operator.
             return cls.model_validate(spec, extra="ignore"), ""
         except ValidationError as error:
-            first, *others = error.errors(include_url=False)
+            first, *more_errors = error.errors(include_url=False)
             path = ".".join(map(str, ("spec", *first["loc"])))
-            more = f" (and {len(others)} more)" if others else ""
+            more = f" (and {len(more_errors)} more)" if more_errors else ""
             value = f"{ascii(first['input'])[:80]}{more}"
             problem = f"{path}: {first['msg']}; the value is {value}; correct it, or update Bireme"
             return None, problem
@@ -68,15 +74,15 @@ class ApiModel(BaseModel):
 class Rule:
     """One CEL validation of the model it is attached to.
 
-    ``expression`` must be true of ``self``; one that mentions ``oldSelf`` is checked on updates
-    only. ``message`` says what is wrong, with which values, and the remedy; its ``{...}`` parts
-    hold CEL without braces.
+    ``expression`` must be true of ``self``; an expression with ``oldSelf`` is checked only on
+    updates. ``message`` names the error, the values and the remedy; its ``{...}`` parts hold CEL
+    without braces.
     """
 
     expression: str
     message: str
     field: str | None = None
-    """Path of the field to blame, from the model the rule is attached to: ``.spec.queue``."""
+    """Path of the invalid field, from the model of the rule: ``.spec.queue``."""
 
     def to_schema(self) -> dict[str, str]:
         """Return the entry of ``x-kubernetes-validations``."""
@@ -84,12 +90,12 @@ class Rule:
         return schema if self.field is None else {**schema, "fieldPath": self.field}
 
 
-def checked_by(*rules: Rule) -> dict[str, Any]:
+def validations(*rules: Rule) -> dict[str, Any]:
     """Return the schema addition that attaches ``rules`` to a model or a field."""
     return {"x-kubernetes-validations": [rule.to_schema() for rule in rules]}
 
 
-def kept(field: str, old: str, new: str) -> str:
+def equal_or_absent(field: str, old: str, new: str) -> str:
     """Return CEL: an optional field is absent from both, or equal in both."""
     return (
         f"has({old}.{field}) == has({new}.{field})"
@@ -97,13 +103,13 @@ def kept(field: str, old: str, new: str) -> str:
     )
 
 
-def changed(field: str) -> str:
+def change_refusal(field: str) -> str:
     """Return the beginning of a message that refuses a change of an optional spec field."""
-    before, after = (
+    old, new = (
         f"{{has({side}.spec.{field}) ? string({side}.spec.{field}) : '(absent)'}}"
         for side in ("oldSelf", "self")
     )
-    return f"spec.{field} cannot change from {before} to {after}"
+    return f"spec.{field} cannot change from {old} to {new}"
 
 
 def _message_expression(template: str) -> str:
@@ -133,7 +139,7 @@ DnsSubdomain = Annotated[str, Field(pattern=DNS_SUBDOMAIN, max_length=253)]
 LabelKey = Annotated[str, Field(pattern=LABEL_KEY, max_length=317)]
 LabelValue = Annotated[str, Field(pattern=LABEL_VALUE, max_length=MAX_LABEL)]
 QueueName = Annotated[str, Field(max_length=MAX_LABEL)]
-"""As asked for: a label may name what no Queue can be called."""
+"""As requested: a label may hold a name that is invalid for a Queue."""
 TaskName = Annotated[str, Field(pattern=DNS_LABEL_FROM_LETTER, max_length=20)]
 
 Reason = Annotated[str, Field(max_length=64)]
@@ -159,7 +165,7 @@ Duration = Annotated[
     str,
     Field(
         max_length=32,
-        json_schema_extra=checked_by(
+        json_schema_extra=validations(
             Rule(
                 f"self.matches('{PATTERN}') && self.matches('[1-9]')",
                 "{self} is no duration above zero: write hours, minutes and seconds,"
@@ -168,8 +174,8 @@ Duration = Annotated[
             Rule(
                 f"!self.matches('{PATTERN}') || !self.matches('[1-9]')"
                 f" || (self.matches('{SHORT_PATTERN}')"
-                f" && duration(self) <= duration('{MOST}'))",
-                f"{{self}} is longer than ten years: write at most {MOST}",
+                f" && duration(self) <= duration('{MAX_DURATION}'))",
+                f"{{self}} is longer than ten years: write at most {MAX_DURATION}",
             ),
         ),
     ),
@@ -200,13 +206,13 @@ MAX_RECORDED_RESOURCES: Final = 64
 RecordedRequest = Annotated[
     dict[str, Annotated[str, Field(max_length=32)]], Field(max_length=MAX_RECORDED_RESOURCES)
 ]
-"""Amounts in a status, as the operator writes them: checked by nobody else."""
+"""Amounts in a status. The operator writes them; the API server does not check them."""
 
 ResourceMap = Annotated[
     dict[str, Quantity],
     Field(
         max_length=32,
-        json_schema_extra=checked_by(
+        json_schema_extra=validations(
             Rule(
                 f"self.all(name, !({_UNCOUNTABLE}))",
                 f"cannot count {{self.map(name, {_UNCOUNTABLE},"
@@ -224,13 +230,13 @@ ResourceMap = Annotated[
 # --- the parts of every resource: apiVersion, kind, metadata, conditions --------------------------
 
 
-def keyed_by(key: str) -> dict[str, Any]:
+def map_list(key: str) -> dict[str, Any]:
     """Return the schema addition that makes a list a map by unique ``key``, merged by entry."""
     return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]}
 
 
-# Fields are tracked one by one for server-side apply, which costs the API server more time and
-# space than the fields themselves. What one client writes as a whole is tracked as one.
+# For server-side apply the API server tracks each field, which costs it more time and space than
+# the fields themselves. An atomic map, which one client writes as a whole, is tracked as one field.
 ATOMIC: Final = {"x-kubernetes-map-type": "atomic"}
 
 
@@ -263,5 +269,5 @@ class Condition(ApiModel):
 
 
 Conditions = Annotated[
-    tuple[Condition, ...], Field(max_length=16, json_schema_extra=keyed_by("type"))
+    tuple[Condition, ...], Field(max_length=16, json_schema_extra=map_list("type"))
 ]

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from bireme.kube.api.base import ApiModel, DnsLabel, Resource, Rule, Timestamp, checked_by
+from bireme.kube.api.base import ApiModel, DnsLabel, Resource, Rule, Timestamp, validations
 from bireme.kube.leadership import CLAIM_NAME, MAX_LEASE_SECONDS, MAX_TRANSITIONS
 
 
@@ -31,7 +31,7 @@ class ClusterClaim(Resource):
     """The claim of one release to the whole cluster; written by its operator alone."""
 
     model_config = ConfigDict(
-        json_schema_extra=checked_by(
+        json_schema_extra=validations(
             Rule(
                 f"self.metadata.name == '{CLAIM_NAME}'",
                 f"metadata.name {{self.metadata.name}} is not {CLAIM_NAME}: a cluster has one"

@@ -31,7 +31,7 @@ from bireme.kube.api.base import (
     ResourceMap,
     Rule,
     Timestamp,
-    checked_by,
+    validations,
 )
 
 # status.history: one entry per day (UTC) with up to 24 numbers as text. 57 days take some 20 kB,
@@ -64,8 +64,8 @@ def _text(values: FloatArray) -> str:
 def history_of(status: Mapping[str, Any]) -> PoolHistory:
     """Return the history in the status of a NodePoolScaler.
 
-    What cannot be read counts as not recorded and is noted; negative values are kept, for the
-    forecast to refuse.
+    Unreadable values count as not recorded and are noted. Negative values stay: the forecast
+    refuses them.
     """
     notes: list[str] = []
     days: dict[float, tuple[FloatArray, FloatArray]] = {}
@@ -79,13 +79,13 @@ def history_of(status: Mapping[str, Any]) -> PoolHistory:
         return replace(NO_HISTORY, notes=tuple(notes))
     if any(later < earlier for earlier, later in pairwise(days)):
         notes.append("the days are not in order; sorted")
-    return _joined(days, tuple(notes))
+    return _join(days, tuple(notes))
 
 
-def _joined(
+def _join(
     days: Mapping[float, tuple[FloatArray, FloatArray]], notes: tuple[str, ...]
 ) -> PoolHistory:
-    """Join all days to one series, from the oldest that counts to the last recorded hour."""
+    """Join all days to one series, from the oldest relevant day to the last recorded hour."""
     last = max(days)
     first = min(day for day in days if day >= oldest_hour(last))
     hours = int((last - first) // HOUR) + max(map(len, days[last]))
@@ -105,10 +105,10 @@ def _midnight(date: str) -> float | None:
 
 
 def _values(entry: Mapping[str, Any], name: str, notes: list[str]) -> FloatArray:
-    words = str(entry.get(name) or "").split()
-    if len(words) > _HOURS:
-        notes.append(f"{name} of {entry.get('date')} has {len(words)} hours; the first 24 count")
-    return np.array([_value(word, name, entry, notes) for word in words[:_HOURS]], dtype=np.float64)
+    texts = str(entry.get(name) or "").split()
+    if len(texts) > _HOURS:
+        notes.append(f"{name} of {entry.get('date')} has {len(texts)} hours; the first 24 count")
+    return np.array([_value(text, name, entry, notes) for text in texts[:_HOURS]], dtype=np.float64)
 
 
 def _value(word: str, name: str, entry: Mapping[str, Any], notes: list[str]) -> float:
@@ -194,7 +194,7 @@ class HistorySource(ApiModel):
     """The data that the forecast is made from."""
 
     model_config = ConfigDict(
-        json_schema_extra=checked_by(
+        json_schema_extra=validations(
             Rule(
                 "(has(self.source) && self.source == 'Prometheus') == has(self.prometheus)",
                 "source {self.source} does not go with the field prometheus: give its url"
@@ -215,7 +215,7 @@ class NodePoolScalerSpec(ApiModel):
     """The nodes of the pool, their bounds, and the object that is scaled."""
 
     model_config = ConfigDict(
-        json_schema_extra=checked_by(
+        json_schema_extra=validations(
             Rule(
                 "self.min <= self.max",
                 "min {self.min} is above max {self.max}: lower it or raise max",

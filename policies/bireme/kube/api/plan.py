@@ -21,7 +21,7 @@ from bireme.kube.api.base import (
     Quantity,
     Replicas,
     Timestamp,
-    keyed_by,
+    map_list,
 )
 
 MAX_RANGES: Final = 8192
@@ -33,7 +33,7 @@ class PlannedTask(ApiModel):
 
     name: LabelValue
     role: str | None = Field(default=None, max_length=32)
-    # Without the rules of ResourceMap: they would be checked at every status write.
+    # No ResourceMap: its rules would be checked at every status write.
     requests: dict[str, Quantity] = Field(default={}, max_length=32)
     """The request of each replica."""
     replicas: Replicas
@@ -81,7 +81,7 @@ class Plan(ApiModel):
     opportunistic: bool | None = None
     """True where it was admitted to places reserved for another gang, and yields them to it."""
     tasks: tuple[PlannedTask, ...] = Field(
-        default=(), max_length=MAX_PLANNED_TASKS, json_schema_extra=keyed_by("name")
+        default=(), max_length=MAX_PLANNED_TASKS, json_schema_extra=map_list("name")
     )
     placements: tuple[NodePlacement, ...] = Field(default=(), max_length=MAX_REPLICAS)
     ended_replicas: tuple[EndedReplicas, ...] | None = Field(
@@ -91,8 +91,8 @@ class Plan(ApiModel):
     task of which every other replica has ended has several entries."""
 
 
-# Replica indices are written as ranges, ``(0, 1, 2, 3, 7)`` as ``"0-3,7"``, which keeps the plan of
-# 10 000 replicas far below the largest object that the API server stores.
+# Replica indices are written as ranges, ``(0, 1, 2, 3, 7)`` as ``"0-3,7"``. So the plan of 10 000
+# replicas stays far below the size limit of an object.
 _RANGE: Final = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
 
 

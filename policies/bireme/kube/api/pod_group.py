@@ -26,9 +26,9 @@ from bireme.kube.api.base import (
     ResourceMap,
     Rule,
     Timestamp,
-    changed,
-    checked_by,
-    kept,
+    change_refusal,
+    equal_or_absent,
+    validations,
 )
 from bireme.kube.api.plan import Plan
 
@@ -46,7 +46,7 @@ class PodGroupSpec(ApiModel):
     """The size of the gang, and how it is ordered."""
 
     model_config = ConfigDict(
-        json_schema_extra=checked_by(
+        json_schema_extra=validations(
             Rule(
                 f"!has(self.minTaskMember) || {_TASK_SUM} <= self.minMember",
                 f"minTaskMember adds up to {{{_TASK_SUM}}}, above minMember {{self.minMember}}:"
@@ -147,23 +147,23 @@ class PodGroupStatus(ApiModel):
     members have ended well."""
 
 
-def _kept_while_planned(field: str) -> Rule:
+def _immutable_while_planned(field: str) -> Rule:
     return Rule(
         "!(has(oldSelf.status) && has(oldSelf.status.plan))"
-        f" || ({kept(field, 'oldSelf.spec', 'self.spec')})",
-        f"{changed(field)} while the gang has its places: edit it once"
+        f" || ({equal_or_absent(field, 'oldSelf.spec', 'self.spec')})",
+        f"{change_refusal(field)} while the gang has its places: edit it once"
         " its pods have ended, or create a PodGroup of another name",
         field=f".spec.{field}",
     )
 
 
-_POD_GROUP_RULES: Final = checked_by(
+_POD_GROUP_RULES: Final = validations(
     Rule(
         "self.metadata.name.size() <= 63",
         "metadata.name has {self.metadata.name.size()} characters, but pods carry it as a label"
         " of at most 63: choose a shorter name",
     ),
-    *map(_kept_while_planned, ("queue", "priorityClassName")),
+    *map(_immutable_while_planned, ("queue", "priorityClassName")),
 )
 
 

@@ -19,7 +19,7 @@ from bireme.kube.api.base import (
     Resource,
     ResourceMap,
     Rule,
-    checked_by,
+    validations,
 )
 
 
@@ -27,7 +27,7 @@ class SelectorRequirement(ApiModel):
     """One term of a label selector."""
 
     model_config = ConfigDict(
-        json_schema_extra=checked_by(
+        json_schema_extra=validations(
             Rule(
                 "self.operator in ['In', 'NotIn'] ? has(self.values) && self.values.size() > 0"
                 " : !has(self.values) || self.values.size() == 0",
@@ -80,7 +80,7 @@ class QueueSpec(ApiModel):
     """Limits and priority of a queue."""
 
     model_config = ConfigDict(
-        json_schema_extra=checked_by(
+        json_schema_extra=validations(
             Rule(
                 "!has(self.guaranteed) || !has(self.limit)"
                 f" || self.guaranteed.all(name, !{_ABOVE_LIMIT})",
@@ -142,7 +142,7 @@ class QueueStatus(ApiModel):
     """Admitting: gangs may start in it, or the reason and what helps."""
 
 
-_QUEUE_RULES: Final = checked_by(
+_QUEUE_RULES: Final = validations(
     Rule(
         "self.metadata.name.matches('^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$')",
         "metadata.name {self.metadata.name} must be at most 63 lower case letters, digits and"

@@ -19,7 +19,7 @@ from bireme.kube.api.base import (
     DnsSubdomain,
     Resource,
     Rule,
-    checked_by,
+    validations,
 )
 
 CHECKPOINT_NAME: Final = "^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
@@ -95,7 +95,7 @@ class SchedulingPolicySpec(ApiModel):
     """The parts that decide. One left out is the checkpoint's if it has it, else the settings'."""
 
     model_config = ConfigDict(
-        json_schema_extra=checked_by(
+        json_schema_extra=validations(
             Rule(
                 "has(self.orderer) || has(self.placer) || has(self.sizer) || has(self.checkpoint)",
                 "the policy names nothing: name an orderer, a placer, a sizer or a checkpoint",
@@ -163,23 +163,23 @@ class ShadowHistory(ApiModel):
 
 def shadow_history(between: str, samples: Iterable[Sample]) -> dict[str, str]:
     """Return the form of ``status.shadow.history``."""
-    pairs = (f"{each.active_seconds:.7g}/{each.shadow_seconds:.7g}" for each in samples)
+    pairs = (f"{sample.active_seconds:.7g}/{sample.shadow_seconds:.7g}" for sample in samples)
     return {"between": between, "moments": " ".join(pairs)}
 
 
 def samples_of(status: Mapping[str, Any], between: str) -> list[Sample]:
-    """Return the samples that ``status`` of a SchedulingPolicy has of the comparison ``between``.
+    """Return the samples of the comparison ``between`` in the ``status`` of a SchedulingPolicy.
 
-    None of another comparison, and none where a text is not what the CRD allows.
+    The list is empty for another comparison, or if a text violates the CRD.
     """
-    told = (status.get("shadow") or {}).get("history") or {}
+    manifest = (status.get("shadow") or {}).get("history") or {}
     try:
-        history = ShadowHistory.model_validate(told)
+        history = ShadowHistory.model_validate(manifest)
     except ValidationError:
-        return []  # moments that cannot be read are played again
+        return []  # unreadable moments are simulated again
     if history.between != between:
         return []
-    pairs = (each.split("/") for each in history.moments.split(" "))
+    pairs = (pair.split("/") for pair in history.moments.split(" "))
     return [Sample(float(active), float(other)) for active, other in pairs]
 
 

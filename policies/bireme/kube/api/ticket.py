@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import ConfigDict, Field
 
-from bireme.kube.api.base import ApiModel, Resource, Rule, checked_by
+from bireme.kube.api.base import ApiModel, Resource, Rule, validations
 
 MAX_GROUPS: Final = 512
 _Text = Annotated[str, Field(max_length=1024)]
@@ -32,7 +32,7 @@ class TicketSpec(ApiModel):
     """The sha256 of the secret by which its bearer proves to be the one who created it."""
 
 
-_RULES: Final = checked_by(
+_RULES: Final = validations(
     Rule(
         "self.spec == oldSelf.spec",
         "a ticket cannot be changed: create another one",

@@ -35,10 +35,10 @@ from bireme.kube.api.base import (
     Rule,
     TaskName,
     Timestamp,
-    changed,
-    checked_by,
-    kept,
-    keyed_by,
+    change_refusal,
+    equal_or_absent,
+    map_list,
+    validations,
 )
 from bireme.kube.api.plan import Plan
 
@@ -89,7 +89,7 @@ class ProgressStatus(ApiModel):
     first_expected_seconds: NotNegative | None = None
     """The total run time by the first report that had one."""
     speeds: tuple[SpeedSeen, ...] = Field(
-        default=(), max_length=MAX_SPEEDS, json_schema_extra=keyed_by("replicas")
+        default=(), max_length=MAX_SPEEDS, json_schema_extra=map_list("replicas")
     )
     """Training speed at the latest sizes."""
     losses: tuple[LossSeen, ...] = Field(default=(), max_length=MAX_LOSSES)
@@ -114,7 +114,7 @@ class Priority(ApiModel):
 
     score: float
     factors: tuple[PriorityFactor, ...] = Field(
-        default=(), max_length=8, json_schema_extra=keyed_by("name")
+        default=(), max_length=8, json_schema_extra=map_list("name")
     )
 
 
@@ -181,7 +181,7 @@ class TrainingJobStatus(ApiModel):
     """The expected start; absent without a reservation or without an estimate."""
     priority: Priority | None = None
     tasks: tuple[TaskStatus, ...] = Field(
-        default=(), max_length=MAX_TASKS, json_schema_extra=keyed_by("name")
+        default=(), max_length=MAX_TASKS, json_schema_extra=map_list("name")
     )
     ready: str | None = Field(default=None, max_length=32)
     """Ready replicas of wanted ones: 3/4."""
@@ -245,9 +245,8 @@ class TrainingJobStatus(ApiModel):
 
 # --- spec ---------------------------------------------------------------------------------------
 
-# Of a pod template only the fields that are counted are declared. All others pass through unread,
-# so a pod field newer than Bireme works at once; a dry run asks the API server whether the pod is
-# valid.
+# Only the counted fields of a pod template are declared. All others pass through, so a pod field
+# newer than Bireme works at once. A dry run checks whether the pod is valid.
 _OPEN = ConfigDict(extra="allow")
 
 
@@ -275,10 +274,10 @@ class PodSpec(ApiModel):
     model_config = _OPEN
 
     containers: tuple[Container, ...] = Field(
-        min_length=1, max_length=64, json_schema_extra=keyed_by("name")
+        min_length=1, max_length=64, json_schema_extra=map_list("name")
     )
     init_containers: tuple[Container, ...] | None = Field(
-        default=None, max_length=64, json_schema_extra=keyed_by("name")
+        default=None, max_length=64, json_schema_extra=map_list("name")
     )
 
 
@@ -338,7 +337,7 @@ class RunPolicy(ApiModel):
 
 Role = Literal["master", "chief", "worker", "ps", "evaluator"]
 
-_TASK_RULES: Final = checked_by(
+_TASK_RULES: Final = validations(
     Rule(
         "!has(self.minReplicas) || self.minReplicas <= self.replicas",
         "minReplicas {self.minReplicas} is above replicas {self.replicas}:"
@@ -394,18 +393,18 @@ _IN_TORCH: Final = "t.role in ['master', 'worker']"
 _SERVES: Final = "t.role == 'ps'"
 _HAS_PS: Final = f"self.tasks.exists(t, {_SERVES})"
 _HAS_WORKER: Final = "self.tasks.exists(t, t.role == 'worker')"
-_MOST: Final = "self.tasks.map(t, has(t.maxReplicas) ? t.maxReplicas : t.replicas).sum()"
-_FEWEST: Final = "self.tasks.map(t, has(t.minReplicas) ? t.minReplicas : t.replicas).sum()"
+_MAX_TOTAL: Final = "self.tasks.map(t, has(t.maxReplicas) ? t.maxReplicas : t.replicas).sum()"
+_MIN_TOTAL: Final = "self.tasks.map(t, has(t.minReplicas) ? t.minReplicas : t.replicas).sum()"
 
 
 def _tasks_where(condition: str) -> str:
     return f"{{self.tasks.map(t, {condition}, t.name + ' (' + t.role + ')')}}"
 
 
-_SPEC_RULES: Final = checked_by(
+_SPEC_RULES: Final = validations(
     Rule(
-        f"{_MOST} <= {MAX_REPLICAS}",
-        f"tasks may grow to {{{_MOST}}} replicas, above the {MAX_REPLICAS} of one gang:"
+        f"{_MAX_TOTAL} <= {MAX_REPLICAS}",
+        f"tasks may grow to {{{_MAX_TOTAL}}} replicas, above the {MAX_REPLICAS} of one gang:"
         " lower replicas or maxReplicas, or make several jobs",
         field=".tasks",
     ),
@@ -416,8 +415,8 @@ _SPEC_RULES: Final = checked_by(
         field=".minAvailable",
     ),
     Rule(
-        f"!has(self.minAvailable) || self.minAvailable >= {_FEWEST}",
-        f"minAvailable {{self.minAvailable}} is below the {{{_FEWEST}}} replicas the tasks need"
+        f"!has(self.minAvailable) || self.minAvailable >= {_MIN_TOTAL}",
+        f"minAvailable {{self.minAvailable}} is below the {{{_MIN_TOTAL}}} replicas the tasks need"
         " at least: raise it, or give the tasks a lower minReplicas",
         field=".minAvailable",
     ),
@@ -466,7 +465,7 @@ class TrainingJobSpec(ApiModel):
     """The fewest replicas, over all tasks, that start together; without it, the sum of the
     tasks' minReplicas."""
     tasks: tuple[TaskSpec, ...] = Field(
-        min_length=1, max_length=MAX_TASKS, json_schema_extra=keyed_by("name")
+        min_length=1, max_length=MAX_TASKS, json_schema_extra=map_list("name")
     )
     role_affinity: RoleAffinitySpec = RoleAffinitySpec()
     rendezvous: Literal["torch", "tensorflow", "none"] = "none"
@@ -499,10 +498,10 @@ _POD_NAME_FITS: Final = (
 )
 
 
-_TASK_SHAPE_KEPT: Final = (
+_SAME_TASK_SHAPE: Final = (
     "oldSelf.spec.tasks.exists(o, o.name == t.name && o.role == t.role"
-    f" && o.replicas == t.replicas && {kept('minReplicas', 'o', 't')}"
-    f" && {kept('maxReplicas', 'o', 't')})"
+    f" && o.replicas == t.replicas && {equal_or_absent('minReplicas', 'o', 't')}"
+    f" && {equal_or_absent('maxReplicas', 'o', 't')})"
 )
 _PHASE_IN: Final = (
     "(has(oldSelf.status) && has(oldSelf.status.phase) && oldSelf.status.phase in {})"
@@ -515,17 +514,17 @@ _WHILE_ADMITTED: Final = (
 )
 
 
-# These rules run at every status write as well, where the spec is the same: that is asked first.
-# Reading a field costs the API server in proportion to its neighbours, and a status has many.
-def _kept_once_admitted(field: str, when: str = _ADMITTED) -> Rule:
+# These rules also run at every status write, where the spec is unchanged: test that first. The cost
+# of reading a field grows with the number of its siblings, and a status has many.
+def _immutable_once_admitted(field: str, when: str = _ADMITTED) -> Rule:
     return Rule(
-        f"({kept(field, 'oldSelf.spec', 'self.spec')}) || !{when}",
-        f"{changed(field)}{_WHILE_ADMITTED}",
+        f"({equal_or_absent(field, 'oldSelf.spec', 'self.spec')}) || !{when}",
+        f"{change_refusal(field)}{_WHILE_ADMITTED}",
         field=f".spec.{field}",
     )
 
 
-_JOB_RULES: Final = checked_by(
+_JOB_RULES: Final = validations(
     Rule(
         "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
         "metadata.name {self.metadata.name} must start with a letter and hold only lower case"
@@ -538,9 +537,9 @@ _JOB_RULES: Final = checked_by(
         f" {{self.spec.tasks.map(t, !({_POD_NAME_FITS}), t.name)}}:"
         " shorten the job's or the task's name",
     ),
-    # One that waits to start again counts in no queue yet, and may be moved.
-    _kept_once_admitted("queue", _HAS_PLACES),
-    *map(_kept_once_admitted, ("priorityClassName", "minAvailable", "rendezvous")),
+    # A Restarting job counts in no queue, so its queue may be changed.
+    _immutable_once_admitted("queue", _HAS_PLACES),
+    *map(_immutable_once_admitted, ("priorityClassName", "minAvailable", "rendezvous")),
     Rule(
         f"self.spec.tasks.map(t, t.name) == oldSelf.spec.tasks.map(t, t.name) || !{_ADMITTED}",
         "spec.tasks cannot change from {oldSelf.spec.tasks.map(t, t.name)} to"
@@ -548,10 +547,10 @@ _JOB_RULES: Final = checked_by(
         field=".spec.tasks",
     ),
     Rule(
-        f"self.spec.tasks.all(t, {_TASK_SHAPE_KEPT}"
+        f"self.spec.tasks.all(t, {_SAME_TASK_SHAPE}"
         f" || !oldSelf.spec.tasks.exists(o, o.name == t.name)) || !{_ADMITTED}",
         "role, replicas, minReplicas and maxReplicas of spec.tasks"
-        f" {{self.spec.tasks.map(t, !{_TASK_SHAPE_KEPT}, t.name)}}"
+        f" {{self.spec.tasks.map(t, !{_SAME_TASK_SHAPE}, t.name)}}"
         f" cannot change{_WHILE_ADMITTED}",
         field=".spec.tasks",
     ),
