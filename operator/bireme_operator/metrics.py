@@ -281,7 +281,7 @@ class GangMetrics:
         shown = [name for name in queues if self._queues.of(name) != OTHER]
         limits = _by_resource({name: queues[name].limit for name in shown})
         guarantees = _by_resource({name: tree.guarantee(name) for name in shown})
-        used = _by_resource({name: tree.used(name) for name in shown})
+        used = _by_resource({name: tree.usage(name) for name in shown})
         of_interest = limits.keys() | guarantees.keys()
         is_counted = tree.accelerators.is_accelerator
         _show(self._limit, limits)

@@ -184,7 +184,7 @@ def admitted(job: JobFacts, plan: PlanFacts, admit: Admit, snapshot: ClusterSnap
     _end_pause(status, job, since)
     for stale in ("queuePosition", "estimatedStart"):
         status.pop(stale, None)
-    words = starting_message(view) + messages.left_to_scheduler(admit.gang)
+    words = starting_message(view) + messages.scheduler_note(admit.gang)
     _set_phase(status, "Starting", Reason.ADMITTED, words)
     status["queue"] = plan.queue
     status["priority"] = priority(admit.ranked)
@@ -202,7 +202,7 @@ def admitted(job: JobFacts, plan: PlanFacts, admit: Admit, snapshot: ClusterSnap
     if admit.passed is not None:
         ahead = messages.ahead_of(admit.passed, admit.gang, admit.is_opportunistic)
         message += f"; {ahead}"
-    message += messages.capped_runtime(admit.gang, snapshot)
+    message += messages.runtime_cap_note(admit.gang, snapshot)
     with_condition(status, "Admitted", True, Reason.ADMITTED, cleaned(message), since)
     return status
 

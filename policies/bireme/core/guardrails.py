@@ -33,7 +33,7 @@ from bireme.core.policy import (
     is_asked,
     placer_on,
 )
-from bireme.core.running import RunningGang, summed
+from bireme.core.running import RunningGang, sum_by_row
 from bireme.core.snapshot import ClusterSnapshot
 
 PATIENCE: Final = 3
@@ -239,7 +239,7 @@ def flaw(gang: Gang, placement: Placement, capacity: FreeCapacity) -> str:
         if not capacity.replicas(task)[where.rows].all():
             return f"task {task.name} was placed where not one replica may go"
     # All tasks together: each alone may fit where they do not fit beside each other.
-    rows, used = summed(*usage_of(gang, placement, capacity.nodes.axis))
+    rows, used = sum_by_row(*usage_of(gang, placement, capacity.nodes.axis))
     if bool(((used > capacity.free[rows]) & (used > 0)).any()):
         return "it over-commits a node"
     if not keeps_affinity(gang, placement.tasks, capacity.nodes):

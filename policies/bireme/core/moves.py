@@ -18,7 +18,7 @@ from bireme.core.gpus import GPU
 from bireme.core.nodes import NodeTable
 from bireme.core.placement import CLUSTER_LEVEL, Placement
 from bireme.core.policy import TotalOrder
-from bireme.core.preemption import least_runtimes
+from bireme.core.preemption import min_runtimes
 from bireme.core.reasons import Reason
 from bireme.core.reservations import CapacityLedger
 from bireme.core.running import RunningGang
@@ -72,7 +72,7 @@ def _movable(
     own = np.full(len(table.gangs), np.inf)
     uses = table.usage[:, column] > 0
     np.minimum.at(own, table.owner[uses], speeds[table.rows[uses]])
-    has_run = snapshot.now - table.started >= least_runtimes(snapshot)
+    has_run = snapshot.now - table.started >= min_runtimes(snapshot)
     # An elastic gang resizes instead, and asks otherwise once it waits: it might come back.
     is_able = has_run & table.is_preemptible & table.is_resumable
     is_able &= ~(table.is_elastic | table.is_leaving)

@@ -8,7 +8,7 @@ import numpy as np
 
 from bireme.core.gangs import AffinityMode, Gang, Role, Task
 from bireme.core.nodes import HOSTNAME_LABEL, NodeTable, feasible
-from bireme.core.pod_rules import NOBODY, Occupants, PodsOf, most_per_node
+from bireme.core.pod_rules import NOBODY, Occupants, PodsOf, max_pods_per_node
 from bireme.core.resources import (
     CPU,
     MEMORY,
@@ -208,10 +208,10 @@ class FreeCapacity:
     def _replicas(self, task: Task, after: Sequence[Take]) -> IntArray:
         if task.pod is not None:
             counts = self._replicas(replace(task, pod=None), after)
-            counts = np.minimum(counts, most_per_node(task.pod, self.nodes))
+            counts = np.minimum(counts, max_pods_per_node(task.pod, self.nodes))
             if task.pod.volumes:
                 counts = np.minimum(counts, self._beside_volumes(task, task.pod.volumes))
-            return np.where(self.occupants.refused(task.pod, self.nodes), 0, counts)
+            return np.where(self.occupants.conflict_nodes(task.pod, self.nodes), 0, counts)
         counts = self._current(task)
         takes = [take for take in after if take.counts.any()]
         if not takes:

@@ -30,7 +30,7 @@ from bireme.core.placement import FreeCapacity, Placement, pods_at
 from bireme.core.pod_rules import NOBODY, Occupants, PodsOf
 from bireme.core.policy import Placer
 from bireme.core.resources import BoolArray, FloatArray, IntArray
-from bireme.core.running import RunningGang, RunningTable, summed
+from bireme.core.running import RunningGang, RunningTable, sum_by_row
 from bireme.core.snapshot import ClusterSnapshot
 
 _FAIR_SHARE = 0.5
@@ -104,12 +104,12 @@ class CapacityLedger:
         """Undo :meth:`take`, whether or not something was reserved since."""
         self.changes += 1
         self.now.remove_pods(gang, placement)
-        rows, usage = summed(*self.now.usage(gang, placement))
+        rows, usage = sum_by_row(*self.now.usage(gang, placement))
         self.now.correct(rows, self.now.free[rows] + usage)
         if self.reservation is None:
             return
         self.lasting.remove_pods(gang, placement)
-        rows, usage = summed(*self.lasting.usage(gang, placement))
+        rows, usage = sum_by_row(*self.lasting.usage(gang, placement))
         if not self.ends_in_time(gang):
             self._after[rows] += usage
         self.lasting.correct(rows, np.minimum(self.now.free[rows], self._after[rows]))
@@ -117,7 +117,7 @@ class CapacityLedger:
     def keep(self, gang: Gang, placement: Placement) -> None:
         """Keep ``placement`` from other gangs: what leaves there makes room for ``gang``."""
         self.changes += 1
-        rows, usage = summed(*self.now.usage(gang, placement))
+        rows, usage = sum_by_row(*self.now.usage(gang, placement))
         self.now.correct(rows, self.now.free[rows] - usage)
         self.now.add_pods(gang, placement, are_coming=True)
         if self.reservation is not None:
@@ -209,7 +209,7 @@ def reserve(
     if (own := table.row(gang.uid)) is not None and not table.is_leaving[own]:
         np.subtract.at(emptied, *table.gangs[own].usage(snapshot.nodes.axis))
     room = FreeCapacity(
-        snapshot.nodes, snapshot.nodes.allocatable - emptied, snapshot.occupants.fixed
+        snapshot.nodes, snapshot.nodes.allocatable - emptied, snapshot.occupants.permanent
     )
     placement_anywhere = placer.place(gang, room)
     if placement_anywhere is None:

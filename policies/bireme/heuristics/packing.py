@@ -244,7 +244,7 @@ def _fill_domains(
     for index, domain in enumerate(used):
         even = servers.replicas // len(used) + (index < servers.replicas % len(used))
         sizes = {servers.name: int(even), workers.name: int(shares[domain])}
-        part = gang.resized({task.name: sizes.get(task.name, 0) for task in gang.tasks})
+        part = gang.with_sizes({task.name: sizes.get(task.name, 0) for task in gang.tasks})
         within = inside & (pair.codes == domain)
         filled = fill_plainly(part, pair.capacity, within, pair.level or 0)
         if filled is None:

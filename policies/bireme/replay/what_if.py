@@ -18,8 +18,8 @@ from bireme.core.what_if import (
     Change,
     PriorityClass,
     WhatIfError,
+    apply_change,
     ask,
-    changed,
     find_waiting,
     with_gang,
 )
@@ -204,9 +204,9 @@ def check_changes(
 ) -> None:
     """Raise WhatIfError where ``change``, or one of ``tries`` on top of it, cannot be made."""
     for gang, _ in gangs:
-        asked = changed(gang, change, snapshot)
+        asked = apply_change(gang, change, snapshot)
         for each in tries:
-            changed(asked, each, snapshot)
+            apply_change(asked, each, snapshot)
 
 
 # --- a manifest as a gang ---

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from bireme.core import estimates
 from bireme.core.estimates import (
-    MIN_RUNS,
     MAX_GROUPS,
+    MIN_RUNS,
     PRIOR_RUNS,
     RUNS_PER_GROUP,
     RuntimeHistory,

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from bireme.core.finished_runs import (
     MAX_RUNS,
-    NO_RUNS,
     MIN_SECONDS,
+    NO_RUNS,
     FinishedRun,
     FinishedRuns,
     finished_run,

@@ -136,7 +136,7 @@ def gives_places_away_twice(_: Function) -> Function:
 def places_one_replica_fewer(real: Function) -> Function:
     def place(self: CheckedPlacer, gang: Gang, capacity: Any) -> Placement | None:
         sizes = {task.name: max(1, task.replicas - 1) for task in gang.tasks}
-        placement: Placement | None = real(self, gang.resized(sizes), capacity)
+        placement: Placement | None = real(self, gang.with_sizes(sizes), capacity)
         return placement
 
     return place
