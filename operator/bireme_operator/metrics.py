@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 
 from bireme.core.accelerators import GPU_UNITS
 from bireme.core.decision import Admit, Hold
-from bireme.core.device_use import device_uses, kept_places
+from bireme.core.device_use import device_uses, places_for_holds
 from bireme.core.gpus import GPU_MODEL_LABEL, is_known_gpu_model
 from bireme.core.queue_tree import QueueTree
 from bireme.core.queues import Queue
@@ -247,7 +247,7 @@ class GangMetrics:
         """
         devices: dict[tuple[str, ...], float] = defaultdict(float)
         scattered: dict[tuple[str, ...], float] = defaultdict(float)
-        for number, use in enumerate(device_uses(snapshot, kept_places(snapshot, held))):
+        for number, use in enumerate(device_uses(snapshot, places_for_holds(snapshot, held))):
             is_shown = number < MAX_NAMES
             where = use.resource, *((use.pool, use.model) if is_shown else (OTHER, OTHER))
             for state in ("used", "kept", "free", "closed"):

@@ -25,9 +25,9 @@ from bireme.core.node_floor import (
     PoolState,
     Raised,
     floor,
-    needed_nodes,
+    nodes_for_gangs,
+    nodes_to_keep,
     pool_demand,
-    wanted_by_gangs,
     with_step,
 )
 from bireme.core.nodes import GrowablePool, Node, NodeTable, ScaledPool, in_pool
@@ -285,7 +285,7 @@ class ManagedPool:
             PoolState(
                 replicas=replicas,
                 needed=self.needed,
-                wanted=wanted_by_gangs(self.facts.name, replicas, decision),
+                gang_nodes=nodes_for_gangs(self.facts.name, replicas, decision),
                 coming=self.coming(now),
                 empty_since=tuple(bare.values()) if may_go else (),
                 forecast=self.forecast,
@@ -453,7 +453,7 @@ class ManagedPools:
         used = snapshot.used
         if going:
             used = used.copy()
-            empty = ~needed_nodes(snapshot, ()) & np.logical_or.reduce(going)
+            empty = ~nodes_to_keep(snapshot, ()) & np.logical_or.reduce(going)
             # Which of them goes is the autoscaler's choice: a gang placed there could lose its
             # node.
             used[empty] = snapshot.nodes.allocatable[empty]
@@ -464,7 +464,7 @@ class ManagedPools:
         if not self.known:
             return
         self._measure(snapshot)
-        needed = needed_nodes(snapshot, decision.kept_nodes)
+        needed = nodes_to_keep(snapshot, decision.kept_nodes)
         planned = self._planned(snapshot.nodes, decision)
         ended = {pod.node for pod in self.state.members.values() if pod.is_terminal}
         for pool in self.known.values():

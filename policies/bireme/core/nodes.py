@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bireme.core.accelerators import DEFAULT, Accelerators
-from bireme.core.errors import SnapshotError, repeated, require
+from bireme.core.errors import SnapshotError, find_duplicate, require
 from bireme.core.gangs import (
     MAX_WEIGHT,
     PLUGIN_WEIGHTS,
@@ -117,7 +117,7 @@ class NodeTable:
         self.names = tuple(node.name for node in nodes)
         self.row = {name: row for row, name in enumerate(self.names)}
         if len(self.row) < len(nodes):
-            raise SnapshotError(f"two nodes have the same name, {repeated(self.names)!r}")
+            raise SnapshotError(f"two nodes have the same name, {find_duplicate(self.names)!r}")
         self.topology_levels = tuple(topology_levels)
         self.gpu_models = tuple(gpu_models)
         self.accelerators = accelerators

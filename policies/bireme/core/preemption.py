@@ -163,7 +163,7 @@ class Preemptor:
 
     @cached_property
     def _candidates(self) -> "Candidates":
-        return Candidates(self.snapshot, self.order, self.wanted, self.overdue)
+        return Candidates(self.snapshot, self.order, self.target_sizes, self.overdue)
 
     @cached_property
     def _has_elastic(self) -> bool:
@@ -187,7 +187,7 @@ class Preemptor:
     def waits_for_leaving(self, gang: Gang) -> Placement | None:
         """Return where ``gang`` fits once all stopping gangs have ended; None if it does not."""
         key = (self.snapshot.shape(gang), gang.queue)
-        if not (self._has_leaving or self.chosen) or key in self._too_large:
+        if not (self._has_leaving or self.victim_uids) or key in self._too_large:
             return None
         placement = self._search(gang).fits(self._candidates.leaving)
         if placement is None:
@@ -214,7 +214,7 @@ class Preemptor:
             if entry_kind != _LEAVE
         ]
         victims = {candidate.uid: candidate for candidate in map(self._candidates.__getitem__, new)}
-        self.chosen |= victims.keys()
+        self.victim_uids |= victims.keys()
         self._candidates.note_chosen(new)
         # Later gangs treat the victims as stopping already: spare capacity is free for them.
         kind[new] = CandidateKind.LEAVE

@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from bireme.core.errors import SnapshotError, repeated
+from bireme.core.errors import SnapshotError, find_duplicate
 from bireme.core.finished_runs import NO_RUNS, FinishedRuns
 from bireme.core.gangs import Gang, Key, PodKind, Shape
 from bireme.core.nodes import GrowablePool, NodeTable
@@ -72,7 +72,7 @@ class ClusterSnapshot:
             raise SnapshotError(
                 f"used has shape {self.used.shape}, the nodes {self.nodes.allocatable.shape}"
             )
-        if twice := repeated(pool.name for pool in self.growable):
+        if twice := find_duplicate(pool.name for pool in self.growable):
             raise SnapshotError(f"two growable pools have the same name, {twice!r}")
 
     def wait_bound_seconds(self, gang: Gang) -> int:
