@@ -1,8 +1,8 @@
-"""The allowed values of a setting, beside its type: ``lease_seconds: Annotated[int, Within(1)] =
-15``.
+"""The allowed values of a setting, beside its type.
 
-They are stated once and used by all: the programs check them, the reference lists them, and with
-the chart's schema Helm refuses a value before the programs do.
+For example ``lease_seconds: Annotated[int, Within(1)] = 15``. They are stated once and
+used by all: the programs check them, the reference lists them, and with the chart's schema Helm
+refuses a value before the programs do.
 """
 
 from collections.abc import Mapping

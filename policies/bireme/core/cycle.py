@@ -423,8 +423,7 @@ class AdmissionPass:
     def _is_within_limits(self, gang: Gang) -> bool:
         """Return whether its queues, beside the blocked gang, and its quotas allow ``gang``."""
         # Even a gang that ends in time may not pass: the limit would still stop the blocked gang,
-        # and
-        # any other gang could take the places.
+        # and any other gang could take the places.
         if self.queues.excess(gang.queue, gang.demand, beside_reserved=True) is not None:
             return False
         return not gang.charges or self.quotas.excess(gang) is None

@@ -103,7 +103,7 @@ class RunsOnNodes:
     Attributes:
         shares: The fraction of each run on each node, float64, shape (runs, nodes). A row sums to
             less than 1 if a node is gone.
-        speeds: Of :func:`log_speed`, shape (runs,).
+        speeds: Values of :func:`log_speed`, shape (runs,).
         group: Equal for runs with comparable speeds, int64 from 0 on, shape (runs,).
     """
 

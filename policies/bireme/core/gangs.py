@@ -201,7 +201,7 @@ class PodKind:
     """The view that rules over pods have of the pods of one template.
 
     Attributes:
-        namespace, labels: Of the pod; only labels used by a selector. With no namespace, no
+        namespace, labels: The pod's; only labels used by a selector. With no namespace, no
             selector matches.
         space: Labels of its namespace, only those used by a selector.
         apart: Required anti-affinity: such pods and this pod exclude each other from a domain.

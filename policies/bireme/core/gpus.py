@@ -49,7 +49,7 @@ class GpuModel:
         name: Words of its product name, in capitals.
         speed: Training speed of one, relative to a V100.
         dollars_per_hour: Rent of one.
-        source: Of the speed.
+        source: The source of the speed.
     """
 
     name: str

@@ -100,13 +100,11 @@ def _is_wider(placement: Placement, running: RunningGang, nodes: NodeTable) -> b
 def _may_move(running: RunningGang, now: float) -> bool:
     gang = running.gang
     # Only kube-scheduler knows all that ties its pods to nodes, such as volumes. The node demands
-    # of
-    # running pods of other controllers are unknown.
+    # of running pods of other controllers are unknown.
     if gang.kind == "PodGroup":
         return False
     if gang.has_demands or running.is_starting or running.current is not gang:
         return False
     # If the faster nodes refuse it, it loses little of its work: each start is as long as all
-    # earlier
-    # ones together, so there are few moves.
+    # earlier ones together, so there are few moves.
     return running.elapsed_seconds(now) >= gang.attained_seconds

@@ -2,11 +2,11 @@
 
     def __init__(self, beta: Annotated[float, Within(1e-6, 0.1), "Least gain worth a node."] = 3e-4)
 
-An argument is a parameter if its type is ``int`` or ``float``, and may also be None by default,
-which stands for a setting or a rule that the text names. Units are part of names. Arguments of
-other types can be given in Python alone.
+An argument is a parameter if its type is ``int`` or ``float``. It may also be None by default; the
+text then names a setting or a rule. Units are part of names. Arguments of other types can be given
+only in Python.
 
-In text parameters follow the name of the policy as options do: ``NAME?PARAMETER=VALUE&...``.
+In text, parameters follow the name of the policy as options do: ``NAME?PARAMETER=VALUE&...``.
 """
 
 import inspect

@@ -341,8 +341,7 @@ class QueueTree:
     def _winner(self, branches: "list[_Branch]") -> "_Turn | None":
         """Return the gang that has its turn among siblings; drop branches without a gang."""
         # A branch sends the same gang until it changes, so a turn visits only the siblings along
-        # one
-        # path, not the whole tree.
+        # one path, not the whole tree.
         for branch in [b for b in branches if b.change_number != self._changes[b.name]]:
             branch.change_number = self._changes[branch.name]
             if branch.children:

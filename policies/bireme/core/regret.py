@@ -9,8 +9,7 @@ moment on: earlier time is equal for both.
 counted in seconds at the requested size, on usual GPUs:
 
 *   An undisturbed running gang ends when its steps are done, if its speed and steps are known. Else
-    it ends when a reservation counts on it
-    (:meth:`~bireme.core.running.RunningGang.expected_end`).
+    it ends when a reservation counts on it (:meth:`~bireme.core.running.RunningGang.expected_end`).
 *   A waiting gang takes the time of its steps, if both are known, else its estimate, by its owner
     or by the history of run times.
 *   A gang without any estimate takes the median of those with one, in all, or twice its run time so

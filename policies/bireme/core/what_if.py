@@ -264,8 +264,8 @@ class Answer:
 
     Attributes:
         now: The moment of the snapshot, POSIX seconds.
-        kind, namespace, name: Of the gang.
-        queue, replicas, priority, estimated_seconds: Of the gang in the question; the replicas by
+        kind, namespace, name: They identify the gang.
+        queue, replicas, priority, estimated_seconds: The gang's in the question; the replicas by
             task.
         sooner: Changes that would make it start sooner, the soonest first.
         no_sooner: Changes that would not.
