@@ -147,7 +147,7 @@ def _decide(
     # 7. Move starting gangs to the places they prefer, among places that are still free.
     actions = admission.move_to_preferred(actions, turns.is_time_left)
 
-    # 8. Where no gang waits, move running gangs to faster free GPUs.
+    # 8. If no gang waits, move running gangs to faster free GPUs.
     if may_move and not admission.position and admission.blocked is None:
         changing = {action.gang.uid for action in actions}
         actions.extend(moves(snapshot, deciders, order, admission.ledger, changing, explain))

@@ -132,7 +132,7 @@ class _PreemptionRights:
             and _comparable_priority(self.claim) >= _comparable_priority(other.claim)
             and _comparable_priority(self.claim, stops=True)
             >= _comparable_priority(other.claim, stops=True)
-            and self.user_rank >= other.user_rank  # of one queue, so by the class alone
+            and self.user_rank >= other.user_rank  # the queue is the same, so the class decides
         )
 
 
