@@ -204,7 +204,7 @@ def settling(snapshot: ClusterSnapshot) -> Callable[[RunningGang], bool]:
     """Return a test of gangs that started or changed their size too recently for a change."""
 
     def is_settling(running: RunningGang) -> bool:
-        since = max(running.started, running.with_change)
+        since = max(running.started, running.resized)
         return snapshot.now - since < snapshot.settings.resize_settle_seconds
 
     return is_settling
@@ -271,7 +271,7 @@ def steps_run(gang: Gang, snapshot: ClusterSnapshot) -> float:
     if gang.speed is None or running is None or not running.sizes:
         return 0.0
     speed = gang.speed.steps_per_second(running.sizes, len(running.placement.node_rows()))
-    steps = speed * max(0.0, snapshot.now - max(running.started, running.with_change))
+    steps = speed * max(0.0, snapshot.now - max(running.started, running.resized))
     return steps if gang.remaining_steps is None else min(steps, gang.remaining_steps)
 
 
