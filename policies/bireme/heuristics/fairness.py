@@ -32,7 +32,7 @@ class DominantResourceFairness:
 
 
 class FairShare:
-    """The queue with the smallest share for its weight first; within it, the user with the least.
+    """The queue with the smallest share for its weight first, in it the user with the least.
 
     The score and the preemption priority are minus the queue's dominant share, divided by the
     queue's weight (1 if none is set). The cycle enforces guarantees of queues, for every order.

@@ -11,7 +11,7 @@ from bireme.heuristics.sizing import CapacityPool, share_equally
 
 
 class GeneralRule:
-    """The requested size, or the minimum, with growth while no gang waits.
+    """As asked for, or at the minimum, and grown where nobody waits.
 
     Source: the decision cycle, :mod:`bireme.core.cycle`.
     """

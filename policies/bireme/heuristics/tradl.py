@@ -65,7 +65,7 @@ class TradlOrder:
 
 @dataclass(frozen=True, slots=True)
 class TradlSizer:
-    """Largest cut of the time to the first target first; best effort gets the rest.
+    """Largest cut of the time to the first target first; best effort gets what is left.
 
     Source: as :class:`TradlOrder`; the gain per resource is that of Optimus.
     """
