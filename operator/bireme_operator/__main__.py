@@ -1,7 +1,7 @@
 """``bireme-operator``: settings from the environment, then run until a signal or a failure.
 
-Exit status 0 after SIGTERM or SIGINT, 2 when settings, credentials or ports are unusable, 1 after
-a fault and after the lease was lost.
+The exit status is 0 after SIGTERM or SIGINT, and 2 if settings, credentials or ports are unusable.
+It is 1 after a fault and after the loss of the lease.
 """
 
 import asyncio

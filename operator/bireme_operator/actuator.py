@@ -1,8 +1,8 @@
-"""Carries out what was decided for a TrainingJob: the plan first, then pods created pinned to it.
+"""Carries out decisions on a TrainingJob: writes the plan first, then creates pods pinned by it.
 
 Every method is one piece of work on one gang, to be run by the
-:class:`~bireme_operator.workqueue.WorkQueue`. A crash between any two writes loses nothing: what is
-missing follows from the plan and the pods that exist.
+:class:`~bireme_operator.workqueue.WorkQueue`. A crash between any two writes loses nothing: the
+missing pods follow from the plan and the existing ones.
 """
 
 import asyncio
@@ -36,53 +36,53 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Actuator:
-    """Writes plans and creates and deletes pods; ``progress`` is where pods report, if anywhere."""
+    """Writes plans, creates and deletes pods; ``progress`` is the endpoint of reports, if any."""
 
     state: ClusterState
     watches: Watches
     writes: Writes
     lost_node: Callable[[str], str]
-    """Gives the reason for which a node counts as lost; empty when it does not."""
+    """Returns the reason why a node counts as lost; empty when it does not."""
     progress: ProgressAccess | None = None
     max_grace_seconds: int = 2**31 - 1
-    """The most grace that a pod gets which is stopped."""
+    """Limit of the grace period of a stopped pod."""
 
-    async def admit(self, job: JobFacts, plan: PlanFacts, wanted: Mapping[str, Any]) -> None:
-        """Write the status of an admitted job, which has its plan, and create its pods."""
-        # The plan comes first: after a crash the next leader creates the pods that it names. Pods
-        # without a plan would belong to nobody.
-        written = await self._write_plan(
-            partial(self.writes.write_plan, job, wanted), "trainingjobs", job.key
+    async def admit(self, job: JobFacts, plan: PlanFacts, new_status: Mapping[str, Any]) -> None:
+        """Write the status of an admitted job with its plan, and create its pods."""
+        # Write the plan first: after a crash the next leader creates the pods that it names. Pods
+        # without a plan would have no owner.
+        new_version = await self._write_plan(
+            partial(self.writes.write_plan, job, new_status), "trainingjobs", job.key
         )
         try:
             await self.create_pods(job, plan, self._factory(job, plan).in_order())
         except (ApiError, AdmissionRejected):
-            # Pods would be taken for leftovers where the cache does not have their plan yet.
-            await self.watches.wait_for(self.watches.jobs, job.key, written)
+            # Without the plan in the cache the created pods would look like leftovers.
+            await self.watches.wait_for(self.watches.jobs, job.key, new_version)
             raise
-        await self.watches.wait_for(self.watches.jobs, job.key, written)
+        await self.watches.wait_for(self.watches.jobs, job.key, new_version)
 
     def _factory(self, job: JobFacts, plan: PlanFacts) -> PodFactory:
-        known = self.state.settings.known_accelerators
-        return PodFactory(job, plan, self.progress, self.state.node_label, known)
+        accelerators = self.state.settings.known_accelerators
+        return PodFactory(job, plan, self.progress, self.state.node_label, accelerators)
 
     async def create_pods(self, job: JobFacts, plan: PlanFacts, members: Iterable[Member]) -> None:
         """Create pods for ``members``, in that order, and wait until the cache has them.
 
         Raises:
-            AdmissionRejected: the API server will not take one of them, or their Service.
+            AdmissionRejected: the API server rejects one of them, or their Service.
         """
         factory = self._factory(job, plan)
-        wanted = tuple(members)
+        new_members = tuple(members)
         if factory.needs_service:
-            # The Service comes first, because only missing pods ask for it again.
-            await self.create_service(job, may_exist=len(wanted) < len(plan.members))
-        await self._create_each(job, plan, factory, wanted)
+            # Create the Service first: only missing pods lead to this code again.
+            await self.create_service(job, may_exist=len(new_members) < len(plan.members))
+        await self._create_each(job, plan, factory, new_members)
 
     async def _create_each(
         self, job: JobFacts, plan: PlanFacts, factory: PodFactory, members: Sequence[Member]
     ) -> None:
-        """Create pods in order, as many at once as writes are allowed."""
+        """Create pods in order, with as many concurrent requests as writes may use."""
         waiting = iter(members)
         versions = [0]
         errors: list[Exception] = []
@@ -93,7 +93,7 @@ class Actuator:
                 try:
                     versions.append(await self._create_pod(job, plan, factory, member))
                 except ApiError as error:
-                    # The others are tried: then only what is missing is left to do.
+                    # Try the other pods too: then only the failed ones are missing.
                     errors.append(error)
                 except (AdmissionRejected, NotLeader) as verdict:
                     verdicts.append(verdict)
@@ -103,18 +103,18 @@ class Actuator:
         async with asyncio.TaskGroup() as group:
             for _ in range(min(self.writes.concurrency, len(members))):
                 group.create_task(worker())
-        # Also after a refusal: what was created is about to be deleted, and the plan only after it.
+        # Wait also after a rejection: the created pods are deleted next, and the plan after them.
         await self.watches.wait_for_pods(max(versions))
         for error in (*verdicts, *errors):
             raise error
 
     async def create_service(self, job: JobFacts, *, may_exist: bool) -> bool:
-        """Create the Service of a job; return False where it is there.
+        """Create the Service of a job; return False if it exists.
 
-        With ``may_exist`` that is asked first.
+        With ``may_exist`` the method looks for it first.
 
         Raises:
-            AdmissionRejected: the API server will not take it, or the name is somebody else's.
+            AdmissionRejected: the API server rejects it, or its name belongs to another owner.
         """
         if may_exist and await self._has_service(job):
             return False
@@ -132,8 +132,8 @@ class Actuator:
         """Return whether the job has its Service.
 
         Raises:
-            ApiError: an earlier job's Service of that name is still there; try again.
-            AdmissionRejected: a Service of that name belongs to neither.
+            ApiError: an earlier job's Service of that name still exists; try again.
+            AdmissionRejected: a Service of that name belongs to another owner.
         """
         try:
             answer = await self.writes.get_service(job.key)
@@ -169,15 +169,15 @@ class Actuator:
             if (rejected := rejection_of(error)) is not None:
                 raise rejected from error
             raise
-        return await self._verified(manifest, answer, member, plan)
+        return await self._verify(manifest, answer, member, plan)
 
-    async def _verified(
+    async def _verify(
         self, manifest: dict[str, Any], answer: bytes, member: Member, plan: PlanFacts
     ) -> int:
-        """Return the version of a created pod, which is deleted if it would not start as planned.
+        """Return the version of a created pod; delete the pod if it would not start as planned.
 
         Raises:
-            AdmissionRejected: admission has changed what its binding depends on.
+            AdmissionRejected: admission has changed fields on which its binding depends.
         """
         try:
             sent = msgspec.convert(manifest, wire.V1Pod)
@@ -186,12 +186,12 @@ class Actuator:
             if not changes and plan.mode == "Pinned":
                 changes = against_pin(sent, pod, member.node, self.state.node_table)
         except (ValueError, msgspec.DecodeError, msgspec.ValidationError, RecursionError):
-            return version_of(answer)  # a later Kubernetes has more than is understood here
+            return version_of(answer)  # a field of a newer Kubernetes
         if not changes:
             return version_of(answer)
-        # Its labels and its owner may be such that nobody else ever would.
-        made = pod.metadata
-        await self.writes.delete_pod((sent.metadata.namespace, made.name), made.uid)
+        # Admission may have changed labels and owner, so that no other code would delete the pod.
+        metadata = pod.metadata
+        await self.writes.delete_pod((sent.metadata.namespace, metadata.name), metadata.uid)
         raise AdmissionRejected(Reason.PODS_REFUSED, text_of(member.task, changes))
 
     async def _existing_pod(
@@ -202,7 +202,7 @@ class Actuator:
         manifest: dict[str, Any],
         member: Member,
     ) -> int:
-        """Return the version of a pod that a leader before a crash created for this very plan."""
+        """Return the version of an existing pod, which an earlier leader created for this plan."""
         answer = await self.writes.get_pod(key)
         pod = msgspec.json.decode(answer, type=wire.V1Pod)
         if all(owner.uid != job.uid for owner in pod.metadata.owner_references or ()):
@@ -211,27 +211,27 @@ class Actuator:
             raise ApiError(409, "Conflict", f"pod {key[1]} of an earlier start still exists")
         if plan.mode == "Score" or pod.spec.node_name == member.node:
             manifest["spec"]["nodeName"] = pod.spec.node_name  # it is bound by now
-        return await self._verified(manifest, answer, member, plan)
+        return await self._verify(manifest, answer, member, plan)
 
     async def perform(self, job: JobFacts, action: PendingAction, plan: PlanFacts | None) -> None:
-        """Do what a recorded phase still asks for."""
+        """Do the remaining work of a recorded phase."""
         if action.disruption is not None:
             await self._mark(action.delete_pods, action.disruption)
         await self.delete_pods(action.delete_pods, evicts=action.evicts)
         if action.create and plan is not None:
-            wanted = {(member.task, member.index) for member in action.create}
+            indices = {(member.task, member.index) for member in action.create}
             in_order = self._factory(job, plan).in_order()
-            await self.create_pods(job, plan, [m for m in in_order if (m.task, m.index) in wanted])
+            await self.create_pods(job, plan, [m for m in in_order if (m.task, m.index) in indices])
         if action.clear_plan:
             await self.clear_plan(job)
         if action.delete_job:
             await self.writes.delete_job(job)
 
     async def delete_pods(self, pods: Iterable[PodFacts], *, evicts: bool = False) -> None:
-        """Delete these very pods, all at once; with ``evicts`` only those that budgets let go.
+        """Delete ``pods`` by uid, concurrently; with ``evicts`` only as budgets allow.
 
         Raises:
-            ApiError: one stays, after all have been tried.
+            ApiError: one pod stays, after all have been tried.
         """
         remove = self.writes.evict_pod if evicts else self.writes.delete_pod
         removals = [remove(pod.key, pod.uid, self._grace_seconds(pod)) for pod in pods]
@@ -251,15 +251,15 @@ class Actuator:
                 raise result
 
     def _grace_seconds(self, pod: PodFacts) -> int | None:
-        """Return 0 where no kubelet will confirm the end of ``pod``, None for the pod's own grace.
+        """Return the grace period for a deletion, or None for the pod's own.
 
-        With 0 the API server forgets the pod at once: on a node that only blipped, the replica of
-        the next start would meet the old one. A pod without a node keeps its grace: it may have
-        been bound a moment ago.
+        It is 0 on a lost node, whose kubelet will not confirm the end. With 0 the API server
+        removes the pod at once. If the node were only disconnected for a moment, the next replica
+        would meet the old one. A pod without a node keeps its grace: it may have just been bound.
         """
         if pod.node and self.lost_node(pod.node):
             return 0
-        return granted_grace(pod, self.max_grace_seconds)
+        return grace_override(pod, self.max_grace_seconds)
 
     async def clear_plan(self, job: JobFacts) -> None:
         """Give the gang's places back."""
@@ -267,27 +267,27 @@ class Actuator:
         if current is not None and current.uid == job.uid and current.plan is not None:
             await self.write_job(current, status.without_plan(current))
 
-    async def plan_group(self, key: Key, version: str, wanted: Mapping[str, Any]) -> None:
-        """Write a PodGroup's status, which has a new plan, over ``version``; wait for the cache."""
-        write = partial(self.writes.write_group_status, key, version, wanted)
-        written = await self._write_plan(write, "podgroups", key)
-        await self.watches.wait_for(self.watches.groups, key, written)
+    async def plan_group(self, key: Key, version: str, new_status: Mapping[str, Any]) -> None:
+        """Write a PodGroup's status with a new plan over ``version``; wait for the cache."""
+        write = partial(self.writes.write_group_status, key, version, new_status)
+        new_version = await self._write_plan(write, "podgroups", key)
+        await self.watches.wait_for(self.watches.groups, key, new_version)
 
-    async def plan_job(self, job: JobFacts, wanted: Mapping[str, Any]) -> None:
+    async def plan_job(self, job: JobFacts, new_status: Mapping[str, Any]) -> None:
         """Write a TrainingJob's status likewise."""
-        write = partial(self.writes.write_job_status, job, wanted)
-        written = await self._write_plan(write, "trainingjobs", job.key)
-        await self.watches.wait_for(self.watches.jobs, job.key, written)
+        write = partial(self.writes.write_job_status, job, new_status)
+        new_version = await self._write_plan(write, "trainingjobs", job.key)
+        await self.watches.wait_for(self.watches.jobs, job.key, new_version)
 
     async def _write_plan(self, write: Callable[[], Awaitable[int]], plural: str, key: Key) -> int:
-        """Send a plan until it is known whether it was written; return its object's version.
+        """Send a plan until its outcome is known; return the version of its object.
 
-        A request without an answer may have arrived, or may yet arrive, and if it were given up,
-        others would be planned into the same places meanwhile. All that are sent are over the same
-        version, so at most one of them is taken.
+        A request without an answer may have arrived, or may yet arrive. Without a retry, other
+        gangs could be planned into the same places meanwhile. All requests are over the same
+        version, so at most one of them succeeds.
 
         Raises:
-            ApiError: it was not written, nor will it be.
+            ApiError: the plan was not written, and no request can still arrive.
         """
         may_arrive = False
         for pause_seconds in _pauses():
@@ -319,33 +319,33 @@ class Actuator:
                 await self.watches.wait_for(source, key, newest)
                 return
 
-    async def write_group(self, key: Key, version: str, wanted: Mapping[str, Any]) -> None:
+    async def write_group(self, key: Key, version: str, new_status: Mapping[str, Any]) -> None:
         """Write a PodGroup's status over ``version``, and wait until the cache has it."""
-        written = await self.writes.write_group_status(key, version, wanted, report=True)
-        await self.watches.wait_for(self.watches.groups, key, written)
+        new_version = await self.writes.write_group_status(key, version, new_status, report=True)
+        await self.watches.wait_for(self.watches.groups, key, new_version)
 
     async def write_job(
-        self, job: JobFacts, wanted: Mapping[str, Any], *, can_wait: bool = False
+        self, job: JobFacts, new_status: Mapping[str, Any], *, can_wait: bool = False
     ) -> None:
         """Write a TrainingJob's status likewise."""
-        written = await self.writes.write_job_status(job, wanted, can_wait=can_wait)
-        await self.watches.wait_for(self.watches.jobs, job.key, written)
+        new_version = await self.writes.write_job_status(job, new_status, can_wait=can_wait)
+        await self.watches.wait_for(self.watches.jobs, job.key, new_version)
 
     async def roll_back(self, job: JobFacts) -> None:
-        """Undo a rejected admission: delete what was created, then clear the plan."""
-        # The plan goes last: it keeps the places as long as a pod is on one of them.
+        """Undo a rejected admission: delete the created pods, then clear the plan."""
+        # Clear the plan last: it keeps the places as long as a pod uses one of them.
         await self.delete_pods(self.state.pods_of(job))
         await self.clear_plan(job)
 
 
-def granted_grace(pod: PodFacts, max_grace_seconds: int) -> int | None:
-    """Return ``max_grace_seconds`` for a pod that asks for more; None for the pod's own grace."""
-    asked = max(pod.grace_seconds, pod.ending_grace_seconds)
-    return max_grace_seconds if asked > max_grace_seconds else None
+def grace_override(pod: PodFacts, max_grace_seconds: int) -> int | None:
+    """Return ``max_grace_seconds`` for a pod that requests more; None for the pod's own grace."""
+    requested_seconds = max(pod.grace_seconds, pod.ending_grace_seconds)
+    return max_grace_seconds if requested_seconds > max_grace_seconds else None
 
 
 def _pauses() -> Iterator[float]:
-    """Yield seconds between two attempts, without an end: leadership ends first."""
+    """Yield seconds between two attempts, endlessly: leadership ends first."""
     return itertools.chain((0.5, 1.0, 2.0), itertools.repeat(5.0))
 
 

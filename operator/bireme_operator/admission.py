@@ -1,4 +1,4 @@
-"""Admission of TrainingJobs: makes the plan of an admitted job, and hands it over."""
+"""Admission of TrainingJobs: creates the plan of an admitted job and starts its execution."""
 
 from dataclasses import dataclass, replace
 
@@ -19,7 +19,7 @@ from bireme_operator.workqueue import WorkQueue
 
 @dataclass(slots=True)
 class JobAdmission:
-    """Admits jobs; ``epoch`` is that of the leader and stamps every plan."""
+    """Admits jobs; ``epoch`` is the number of the leader, which stamps every plan."""
 
     state: ClusterState
     work: WorkQueue
@@ -38,14 +38,14 @@ class JobAdmission:
     async def _admit(
         self, job: JobFacts, plan: PlanFacts, admit: Admit, snapshot: ClusterSnapshot
     ) -> None:
-        # A report about its wait may be under way: the plan is written over the version after it.
-        await self.reports.settled(job.uid)
+        # A report about its wait may be under way; write the plan over the version after it.
+        await self.reports.wait_for_write(job.uid)
         await self.dry_runs.learn(job)
-        # What was learned may have changed its demand: then it is decided on again with that.
+        # The dry run may have changed its demand; then the next cycle decides on it again.
         current = self.state.jobs.get(job.key)
         if current is not None and is_same_demand(self.state, current, job):
-            wanted = status.admitted(current, plan, admit, snapshot)
-            await self.actuator.admit(current, plan, wanted)
+            new_status = status.admission_status(current, plan, admit, snapshot)
+            await self.actuator.admit(current, plan, new_status)
 
     def plan(
         self,
@@ -57,9 +57,9 @@ class JobAdmission:
     ) -> PlanFacts:
         """Return the plan of an admission.
 
-        Its pods are not pinned where a demand of theirs is not planned, nor after so many failed
-        starts as are allowed: what kube-scheduler refuses on one node, by a rule that is not
-        planned by, it may take on another, which it chooses best itself.
+        Its pods are not pinned if they have demands that plans do not cover, or after
+        ``max_bind_failures`` failed starts. A rule outside plans may make kube-scheduler refuse a
+        pod on one node and accept it on another. It chooses that node best itself.
         """
         has_failed = start_failures >= self.settings.max_bind_failures
         return plans.make_plan(
@@ -75,15 +75,23 @@ class JobAdmission:
         )
 
 
-def is_same_demand(state: ClusterState, job: JobFacts, seen: JobFacts) -> bool:
-    """Return whether what was decided on ``seen`` may still be done to ``job``."""
-    is_same = (job.uid, job.generation, job.attempt) == (seen.uid, seen.generation, seen.attempt)
-    is_same = is_same and job.queue == seen.queue  # which a label of the namespace may change
-    # Most labels that admission adds to pods are of no rule.
-    is_same = is_same and [*map(_unlabelled, job.pods)] == [*map(_unlabelled, seen.pods)]
+def is_same_demand(state: ClusterState, job: JobFacts, decided_job: JobFacts) -> bool:
+    """Return whether a decision on ``decided_job`` still applies to ``job``."""
+    is_same = (job.uid, job.generation, job.attempt) == (
+        decided_job.uid,
+        decided_job.generation,
+        decided_job.attempt,
+    )
+    is_same = (
+        is_same and job.queue == decided_job.queue
+    )  # which a label of the namespace may change
+    # Ignore labels: no rule selects most of those that admission adds to pods.
+    is_same = is_same and [*map(_without_labels, job.pods)] == [
+        *map(_without_labels, decided_job.pods)
+    ]
     is_over = job.is_leaving or job.is_finished
-    return is_same and not is_over and state.are_seen_alike(job, seen)
+    return is_same and not is_over and state.are_seen_alike(job, decided_job)
 
 
-def _unlabelled(pods: TaskPods) -> TaskPods:
+def _without_labels(pods: TaskPods) -> TaskPods:
     return replace(pods, labels={})

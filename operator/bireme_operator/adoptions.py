@@ -1,8 +1,8 @@
-"""Adoptions: what the operator does about released pods that belong to no plan.
+"""Adoptions: plans for released pods that belong to no plan, or the stop of such pods.
 
-A PodGroup that is deleted and created again begins without a plan, while its pods run on. What runs
-becomes the plan of the new PodGroup. A pod whose gate was lifted before, and that has no node yet,
-can get none any more: it is stopped, so that its controller creates a gated one.
+A PodGroup that is deleted and created again has no plan at first, while its pods run on. The
+running pods become the plan of the new PodGroup. A pod released before, without a node, cannot get
+one any more: the operator stops it, so that its controller creates a gated one.
 """
 
 from collections.abc import Callable, Container
@@ -25,7 +25,7 @@ from bireme_operator.lifecycle import Situation
 from bireme_operator.pod_groups import set_running
 from bireme_operator.workqueue import WorkQueue
 
-# A PodGroup in these phases has given its places back: the cache may only not know it of its pods.
+# A PodGroup in these phases has given its places back; the cache may still have its pods.
 _GIVEN_BACK = ("Interrupted", "Completed")
 
 
@@ -42,15 +42,15 @@ class Adoptions:
     clock: Callable[[], float]
     _stranded_since: dict[str, float] = field(default_factory=dict)
 
-    def adopt(self, group: GroupFacts, at: Situation) -> bool:
-        """Start the adoption of what runs; return False where nothing is to be adopted."""
+    def adopt(self, group: GroupFacts, context: Situation) -> bool:
+        """Start the adoption of running pods; return False if there are none to adopt."""
         if group.is_leaving or group.status.get("phase") in _GIVEN_BACK:
             return False
         pods = self.state.members_of(group.key)
         is_lent = self.state.is_lent
-        plan = adopted_plan(group, pods, epoch=self.epoch, now=at.now, is_lent=is_lent)
+        plan = adopted_plan(group, pods, epoch=self.epoch, now=context.now, is_lent=is_lent)
         if plan is not None:
-            work = self._adopt(group, view_of(group.key, "", plan, pods), at.now)
+            work = self._adopt(group, view_of(group.key, "", plan, pods), context.now)
             self.work.start(group.key, work, AssumedPlan("", plan))
             return True
         return False
@@ -58,7 +58,7 @@ class Adoptions:
     async def _adopt(self, group: GroupFacts, view: GangView, now: float) -> None:
         plan = view.plan
         message = f"{len(plan.members)} pods that run already became its members"
-        wanted: dict[str, Any] = {
+        new_status: dict[str, Any] = {
             "phase": "Inqueue",
             "reason": Reason.ADMITTED.value,
             "queue": plan.queue,
@@ -66,17 +66,17 @@ class Adoptions:
             "conditions": group.status.get("conditions") or [],
             "plan": plans.to_manifest(plan),
         }
-        with_condition(wanted, "Admitted", True, Reason.ADMITTED, message, now)
-        # Containers of it have started, also where some hang now: it is not a start to be judged.
+        with_condition(new_status, "Admitted", True, Reason.ADMITTED, message, now)
+        # Some containers have started, so the start timeout does not apply, even if others hang.
         if any(pod is not None and pod.phase == "Running" for _, pod in view.members):
-            set_running(wanted, view, now)
-        await self.actuator.plan_group(group.key, group.resource_version, wanted)
+            set_running(new_status, view, now)
+        await self.actuator.plan_group(group.key, group.resource_version, new_status)
         await self.events.post("PodGroup", group.key, group.uid, Reason.ADMITTED, message)
 
-    def stop_stranded(self, group: GroupFacts, at: Situation) -> bool:
-        """Start to stop released pods that no plan names and no node has; False for none."""
+    def stop_stranded(self, group: GroupFacts, context: Situation) -> bool:
+        """Start to stop released pods without a plan and a node; return False if none."""
         planned = group.plan.member_by_uid if group.plan is not None else {}
-        # Nobody adopts those of another queue either.
+        # This includes pods of another queue, which no group adopts either.
         stranded = [
             pod
             for pod in released_pods(None, self.state.members_of(group.key))
@@ -86,9 +86,9 @@ class Adoptions:
             self._stranded_since.pop(group.uid, None)
             return False
         since = self._stranded_since.setdefault(group.uid, self.clock())
-        # Half of it leaves time for their end, and for others in their place: until then those
-        # that were adopted are a part of a gang.
-        if self.clock() - since <= at.bind_timeout_seconds / 2:
+        # Half the timeout leaves time to stop these pods and to create others: until then the
+        # adopted pods are only part of a gang.
+        if self.clock() - since <= context.bind_timeout_seconds / 2:
             return False
         self.work.start(group.key, self._stop(group, stranded))
         return True
@@ -103,5 +103,5 @@ class Adoptions:
         await self.events.post("PodGroup", group.key, group.uid, reason, message)
 
     def forget(self, uids: Container[str]) -> None:
-        """Drop what is remembered of groups that are gone; ``uids`` are those that exist."""
-        self._stranded_since = {u: at for u, at in self._stranded_since.items() if u in uids}
+        """Drop the records of deleted groups; ``uids`` are those of the existing ones."""
+        self._stranded_since = {u: since for u, since in self._stranded_since.items() if u in uids}

@@ -1,8 +1,8 @@
 """The operator process: start-up, lease, probes, shutdown. It decides nothing.
 
-kopf runs within a term of leadership (:mod:`bireme_operator.custom_resources`); the lease, the
-loop and the endpoint that serves the probes are outside it, for it ends at errors that they
-outlive. Whatever ends the term ends the process: a fresh one has no memory to be wrong about.
+kopf runs within a term of leadership (:mod:`bireme_operator.custom_resources`). The lease, the loop
+and the endpoint of the probes are outside kopf, which ends at errors that they survive. The end of
+the term ends the process: a new process has no stale memory.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ class StartError(Exception):
 class Operator:
     """The operator process.
 
-    ``queue`` is the spec of a Queue ``default`` to be made, and ``shadow`` the checkpoint of a
+    ``queue`` is the spec of a Queue ``default`` to create, and ``shadow`` the checkpoint of a
     learned shadow, if any.
     """
 
@@ -92,7 +92,7 @@ class Operator:
             if self._observes:
                 self._observe()
             else:
-                assert self._lease is not None  # noqa: S101  # _open made it
+                assert self._lease is not None  # noqa: S101  # _open created it
                 lost = partial(self._fail, "the lease was lost")
                 self._tasks.append(asyncio.create_task(self._lease.run(self._on_started, lost)))
             await self.stop.wait()
@@ -111,38 +111,38 @@ class Operator:
             self._identity,
             duration_seconds=self._settings.lease_duration_seconds,
         )
-        # Renewals go through a client of their own: they must neither pass the fence that they keep
-        # open nor wait for a connection behind the pods of a gang.
+        # Renewals have a separate client: they must neither pass the fence that they keep open nor
+        # wait for a connection behind the pods of a gang.
         fence = refuse if self._observes else self._lease.fence
         client = ApiClient(lease_client.credentials, fence=fence)
         self._clients.append(client)
         self._metrics.show_writes(client.write_counts)
-        self._metrics.show_errors([each.error_counts for each in self._clients])
+        self._metrics.show_errors([open_client.error_counts for open_client in self._clients])
         if self._settings.metrics_port:
-            where = (self._settings.metrics_host, self._settings.metrics_port)
-            await self._endpoint.start(*where, *self._answering())
+            address = (self._settings.metrics_host, self._settings.metrics_port)
+            await self._endpoint.start(*address, *self._answering())
         if self._settings.progress_url and not self._observes:
             await self._serve_progress(self._settings)
 
     def _answering(self) -> Iterator[Part]:
-        """Yield what answers those whom the API server allows it."""
+        """Yield the endpoints that check their callers' permissions with the API server."""
         if not (self._settings.debug_dump or self._settings.outlook):
             return
-        # Neither fenced, as reviews change nothing, nor in the way of renewals.
+        # Without a fence, as reviews change nothing, and separate from the client of renewals.
         client = ApiClient(self._clients[0].credentials)
         self._clients.append(client)
-        clock, where = time.monotonic, self._settings.lease_namespace
+        clock, namespace = time.monotonic, self._settings.lease_namespace
         tickets = Tickets(
-            *(client, where, clock, wall_clock),
+            *(client, namespace, clock, wall_clock),
             cleans=lambda: isinstance(self._term, LeaderTerm),
         )
         if self._settings.debug_dump:
             yield debug_dump.make(tickets, self._last_cycles, self._facts, clock)
         if self._settings.outlook:
-            who = Readers(tickets, Reviews(client), clock)
-            yield OutlookEndpoint(who, self._outlooks, wall_clock)
-            yield ReservationsEndpoint(who, self._outlooks)
-            yield WhatIfEndpoint(who, self._leading)
+            readers = Readers(tickets, Reviews(client), clock)
+            yield OutlookEndpoint(readers, self._outlooks, wall_clock)
+            yield ReservationsEndpoint(readers, self._outlooks)
+            yield WhatIfEndpoint(readers, self._leading)
 
     def _outlooks(self) -> Outlooks | None:
         return self._term.outlooks if self._term is not None else None
@@ -170,14 +170,14 @@ class Operator:
         await self._progress.start(settings.progress_host, settings.progress_port, certificate)
 
     def _progress_service(self) -> ProgressService | None:
-        """Return the taker of reports; None until this process leads and has filled its caches."""
+        """Return the progress service; None until this process leads and has filled its caches."""
         if not isinstance(self._term, LeaderTerm) or not self._term.watches.are_synced:
             return None
         return self._term.progress
 
     async def _close(self) -> None:
         self.stop.set()
-        # The term first, which stops writing; then the lease, which hands itself back.
+        # End the term first, which stops writes; then the lease, which hands itself back.
         for task in reversed(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -189,7 +189,7 @@ class Operator:
     # --- leadership -----------------------------------------------------------------------
 
     def _on_started(self, epoch: int) -> None:
-        assert self._lease is not None  # noqa: S101  # it is the one calling
+        assert self._lease is not None  # noqa: S101  # the lease calls this
         self._metrics.is_leader.set(1)
         self._metrics.epoch.set(epoch)
         process = (self._clients[1], self._settings, self._scheduling, self._metrics)
@@ -216,9 +216,9 @@ class Operator:
         except BaseException as error:  # noqa: BLE001  # every failure ends the process
             self._fail("the term ended", error)
 
-    def _fail(self, what: str, error: BaseException | None = None) -> None:
+    def _fail(self, message: str, error: BaseException | None = None) -> None:
         if not self.stop.is_set():
-            _log.error(what, exc_info=error)
+            _log.error(message, exc_info=error)
             self.failed = True
             self._metrics.is_leader.set(0)
             self.stop.set()
@@ -234,11 +234,11 @@ class Operator:
         return f"no sign of life for {age:.0f} s, limit {limit:.0f}" if age > limit else ""
 
     def _cycle_age(self) -> float:
-        """Return the seconds since the last cycle ended; 0 where none is due."""
+        """Return the seconds since the end of the last cycle; 0 if none is due."""
         return 0.0 if self._term is None else time.monotonic() - self._term.loop.pacing.finished_at
 
     def unready(self) -> str:
-        """Return the reason not to be ready yet: a standby is, and a leader once it has decided."""
+        """Return why the process is not ready; empty on a standby and on a deciding leader."""
         if self._lease is None:
             return "starting"
         if self._lease.trouble:

@@ -1,8 +1,8 @@
 """Statuses of the cluster-scoped kinds: Queue, SchedulingPolicy, NodePoolScaler.
 
-At every sweep each status is computed and compared with what the object has. A condition that
-changed is written at once, with an event; numbers alone now and then. What is not written now is
-computed again at the next sweep. The gauges of the same facts are set beside it.
+Every sweep computes each status and compares it with that of the object. It writes a changed
+condition at once, with an event, and changed numbers at intervals. The next sweep computes
+postponed statuses again. It also sets the gauges of the same facts.
 """
 
 from abc import ABC, abstractmethod
@@ -41,7 +41,7 @@ from bireme_operator.metrics import GangMetrics, PolicyMetrics, PoolMetrics, sho
 from bireme_operator.node_pools import ManagedPool, ManagedPools
 from bireme_operator.policies import Policies, PolicyStats, ShadowStats
 from bireme_operator.rollout import in_words
-from bireme_operator.stalls import stalled_gangs
+from bireme_operator.stalls import stall_counts
 from bireme_operator.status import Status
 from bireme_operator.writes import Writes
 
@@ -68,23 +68,23 @@ class StatusReports(ABC):
 
     kind: ClassVar[str]
     news: ClassVar[tuple[str, ...]]
-    """Fields of the status whose change is written at once, like that of a condition."""
+    """Status fields whose change is written at once, as for a condition."""
 
     context: ReportContext
-    _written: dict[str, float] = field(init=False, default_factory=dict)
+    _write_times: dict[str, float] = field(init=False, default_factory=dict)
     _tasks: Tasks = field(init=False, default_factory=Tasks)
 
     @abstractmethod
     def statuses(self) -> Iterator[tuple[ReportedObject, Status]]:
         """Yield every object with the status it should have."""
-        # Lazily: each is computed when its turn to be written comes.
+        # Lazily: each status is computed just before it is written.
 
     @abstractmethod
     def show(self) -> None:
         """Bring the metrics up to date."""
 
     def submit(self) -> None:
-        """Write what is new, unless the last statuses are still being written."""
+        """Write changed statuses, unless the previous writes are still running."""
         self.show()
         if not self._tasks:
             self._tasks.start(self._write_all())
@@ -93,54 +93,56 @@ class StatusReports(ABC):
         await self._tasks.close()
 
     async def _write_all(self) -> None:
-        met = set()
+        names = set()
         for facts, status in self.statuses():
-            met.add(facts.name)
+            names.add(facts.name)
             if not self._is_due(facts, status):
                 continue
             try:
                 await self.write(facts, status)
             except ApiError as error:
-                # Edited or deleted meanwhile: the next sweep works with what is there.
+                # Edited or deleted meanwhile: the next sweep sees the present object.
                 if not (error.is_conflict or error.is_not_found):
                     _log.info(
                         "status not written", kind=self.kind, object=facts.name, error=str(error)
                     )
             except NotLeader:
                 return
-        self._written = {name: at for name, at in self._written.items() if name in met}
+        self._write_times = {
+            name: time for name, time in self._write_times.items() if name in names
+        }
 
     def _is_due(self, facts: ReportedObject, status: Status) -> bool:
         if is_news(facts.status, status, self.news):
             return True
-        age = self.context.clock() - self._written.get(facts.name, float("-inf"))
+        age = self.context.clock() - self._write_times.get(facts.name, float("-inf"))
         return status != facts.status and age >= self.context.refresh_seconds
 
     async def write(self, facts: ReportedObject, status: Status) -> None:
-        """Write one status, and an event for every reason in it that is new."""
-        name, given = facts.name, self.context
-        self._written[name] = given.clock()
-        await given.writes.write_status(self.kind, name, facts.resource_version, status)
-        before = {(c["type"], c["reason"]) for c in _conditions(facts.status)}
+        """Write one status, and an event for every new reason in it."""
+        name, context = facts.name, self.context
+        self._write_times[name] = context.clock()
+        await context.writes.write_status(self.kind, name, facts.resource_version, status)
+        previous = {(c["type"], c["reason"]) for c in _conditions(facts.status)}
         for condition in _conditions(status):
-            if (condition["type"], condition["reason"]) not in before:
+            if (condition["type"], condition["reason"]) not in previous:
                 reason, message = Reason(condition["reason"]), condition["message"]
-                await given.events.post(self.kind, ("", name), facts.uid, reason, message)
+                await context.events.post(self.kind, ("", name), facts.uid, reason, message)
 
 
-def is_news(before: Status, wanted: Status, names: tuple[str, ...]) -> bool:
-    """Return whether a condition's status or reason differs, or a field of ``names``."""
+def is_news(previous: Status, status: Status, names: tuple[str, ...]) -> bool:
+    """Return whether the status or reason of a condition differs, or a field of ``names``."""
     was, will_be = (
-        {c["type"]: (c["status"], c["reason"]) for c in _conditions(s)} for s in (before, wanted)
+        {c["type"]: (c["status"], c["reason"]) for c in _conditions(s)} for s in (previous, status)
     )
-    return was != will_be or any(before.get(name) != wanted.get(name) for name in names)
+    return was != will_be or any(previous.get(name) != status.get(name) for name in names)
 
 
 def _conditions(status: Status) -> list[dict[str, Any]]:
     return list(status.get("conditions") or ())
 
 
-# --- Queue: how many gangs hold places and wait, what they use, whether any may start ----
+# --- Queue: numbers of running and waiting gangs, their usage, whether any may start ------
 
 ADMITTING = "Admitting"
 
@@ -154,12 +156,12 @@ class QueueReports(StatusReports):
 
     state: ClusterState
     metrics: GangMetrics
-    _counted: dict[str, Status] = field(init=False, default_factory=dict)
+    _counts: dict[str, Status] = field(init=False, default_factory=dict)
     _verdicts: dict[str, tuple[Reason, str] | None] = field(init=False, default_factory=dict)
 
     def observe(self, snapshot: ClusterSnapshot) -> None:
         """Count the gangs of ``snapshot`` by queue, and submit the counts."""
-        self._counted = self._count(snapshot)
+        self._counts = self._count(snapshot)
         tree = QueueTree(
             snapshot.queues, snapshot.queue_usage, snapshot.total, snapshot.nodes.accelerators
         )
@@ -169,53 +171,53 @@ class QueueReports(StatusReports):
 
     def _obstacle(self, queue: Queue, tree: QueueTree) -> tuple[Reason, str] | None:
         manifest = self.state.tenancy.queue_manifests.get(queue.name)
-        if manifest is not None and not queue.is_open:  # so is one that cannot be read
+        if manifest is not None and not queue.is_open:  # an unreadable queue is closed, too
             _, problem = QueueSpec.read(manifest.fields)
             if problem:
                 return Reason.QUEUE_INVALID, problem
         return queue_obstacle(queue, tree)
 
     def show(self) -> None:
-        self.metrics.show_queues(self._counted)
+        self.metrics.show_queues(self._counts)
 
     def statuses(self) -> Iterator[tuple[ReportedObject, Status]]:
-        for name, counted in self._counted.items():
+        for name, counts in self._counts.items():
             queue = self.state.tenancy.queue_manifests.get(name)
             if queue is not None:
-                meta, before = queue.metadata, queue.status
+                meta, previous = queue.metadata, queue.status
                 version = meta.resource_version
                 facts: ReportedObject
-                facts = ClusterFacts(name, meta.uid, 0, version, "", None, "", before)
-                wanted = {**before, **counted}
-                reason, words = self._verdicts[name] or (Reason.ADMITTING, "gangs start in it")
+                facts = ClusterFacts(name, meta.uid, 0, version, "", None, "", previous)
+                status = {**previous, **counts}
+                reason, message = self._verdicts[name] or (Reason.ADMITTING, "gangs start in it")
                 is_admitting, now = reason is Reason.ADMITTING, self.context.now()
-                with_condition(wanted, ADMITTING, is_admitting, reason, cleaned(words), now)
-                yield facts, wanted
+                with_condition(status, ADMITTING, is_admitting, reason, cleaned(message), now)
+                yield facts, status
 
     def _count(self, snapshot: ClusterSnapshot) -> dict[str, Status]:
-        wanted: dict[str, Status] = {
+        statuses: dict[str, Status] = {
             name: {"admitted": 0, "pending": 0, "usage": {}} for name in snapshot.queues
         }
         for _, view in self.state.views():
-            if view.plan.queue in wanted:
-                wanted[view.plan.queue]["admitted"] += 1
+            if view.plan.queue in statuses:
+                statuses[view.plan.queue]["admitted"] += 1
         for gang in snapshot.waiting:
-            if gang.queue in wanted:
-                wanted[gang.queue]["pending"] += 1
-        known = snapshot.nodes.accelerators
-        is_in_units = bool(known.milli_units) or names_units(snapshot.queues)
-        for name, held in snapshot.queue_usage.items():
-            used = known.with_units(held) if is_in_units else held
-            if name in wanted:
-                wanted[name]["usage"] = {
+            if gang.queue in statuses:
+                statuses[gang.queue]["pending"] += 1
+        accelerators = snapshot.nodes.accelerators
+        is_in_units = bool(accelerators.milli_units) or names_units(snapshot.queues)
+        for name, usage in snapshot.queue_usage.items():
+            used = accelerators.with_units(usage) if is_in_units else usage
+            if name in statuses:
+                statuses[name]["usage"] = {
                     resource: quantities.format_quantity(resource, min(amount, quantities.LARGEST))
                     for resource, amount in sorted(used.items())
                     if amount
                 }
-        return wanted
+        return statuses
 
 
-# --- SchedulingPolicy: whether it decides, how it does, or why not ------------------------
+# --- SchedulingPolicy: whether it decides, how well, or why not ----------------------------
 
 LOADED, DEGRADED, ROLLED_BACK = "Loaded", "Degraded", "RolledBack"
 NO_QUEUES: Final[Mapping[str, Queue]] = {}
@@ -229,37 +231,40 @@ def policy_status(
     if verdict is None:
         return None
     is_loaded, reason, message = verdict
-    before = {c["type"]: c for c in policy.status.get("conditions") or ()}
-    wanted: Status = {"conditions": list(before.values()), "observedGeneration": policy.generation}
-    wanted["stage"] = str(policies.known.effective_stage(policy).stage)
-    with_condition(wanted, LOADED, is_loaded, reason, cleaned(message), now)
-    _add_rollout(wanted, policy, policies, now)
+    conditions = {c["type"]: c for c in policy.status.get("conditions") or ()}
+    status: Status = {
+        "conditions": list(conditions.values()),
+        "observedGeneration": policy.generation,
+    }
+    status["stage"] = str(policies.known.effective_stage(policy).stage)
+    with_condition(status, LOADED, is_loaded, reason, cleaned(message), now)
+    _add_rollout(status, policy, policies, now)
     decider = policies.decider(policy)
     if decider is None:
-        wanted["conditions"] = [c for c in wanted["conditions"] if c["type"] != DEGRADED]
-        return wanted
+        status["conditions"] = [c for c in status["conditions"] if c["type"] != DEGRADED]
+        return status
     if decider.source.sha256:
-        wanted["checkpointSha256"] = decider.source.sha256
-    _add_stats(wanted, policy, decider.stats, policies, now)
-    return wanted
+        status["checkpointSha256"] = decider.source.sha256
+    _add_stats(status, policy, decider.stats, policies, now)
+    return status
 
 
 def _verdict(
     policy: PolicyFacts, policies: Policies, queues: Mapping[str, Queue]
 ) -> tuple[bool, Reason, str] | None:
-    """Return whether it is loaded, why, and what that means; None while it loads."""
-    stage, known = policies.known.effective_stage(policy).stage, policies.known
+    """Return whether ``policy`` is loaded, the reason and a message; None while it loads."""
+    stage, specs = policies.known.effective_stage(policy).stage, policies.known
     match stage:
         case Stage.ROLLED_BACK:
             message = "it was rolled back and decides nothing; change its spec to begin anew"
             return False, Reason.ROLLED_BACK, message
         case Stage.ACTIVE:
-            if (active := known.active) is not None and active.uid != policy.uid:
-                return False, Reason.SUPERSEDED, _superseded(active, policies)
-        case Stage.CANARY if policy.name not in {p.name for p in known.canaries}:
+            if (active := specs.active) is not None and active.uid != policy.uid:
+                return False, Reason.SUPERSEDED, _rival_message(active, policies)
+        case Stage.CANARY if policy.name not in {p.name for p in specs.canaries}:
             message = f"only the {MAX_CANARIES} oldest canaries are loaded"
             return False, Reason.TOO_MANY_SHADOWS, message
-        case Stage.SHADOW if policy.name not in {p.name for p in known.shadows}:
+        case Stage.SHADOW if policy.name not in {p.name for p in specs.shadows}:
             message = f"only the {MAX_SHADOWS} oldest shadows are loaded"
             return False, Reason.TOO_MANY_SHADOWS, message
     outcome = policies.outcome(policy)
@@ -268,13 +273,13 @@ def _verdict(
     if outcome.fault:
         return False, Reason.LOAD_FAILED, f"{outcome.fault}; {_meanwhile(stage, policies)}"
     if stage is Stage.CANARY:
-        own, told = _scope(policy, policies, queues)
-        return own, Reason.POLICY_LOADED if own else Reason.SUPERSEDED, told
+        is_deciding, scope = _scope(policy, policies, queues)
+        return is_deciding, Reason.POLICY_LOADED if is_deciding else Reason.SUPERSEDED, scope
     message = "it is compared" if stage is Stage.SHADOW else "it decides"
     return True, Reason.POLICY_LOADED, message
 
 
-def _superseded(active: PolicyFacts, policies: Policies) -> str:
+def _rival_message(active: PolicyFacts, policies: Policies) -> str:
     if policies.known.effective_stage(active).promoted:
         return f"SchedulingPolicy {active.name} was promoted, and decides"
     return f"SchedulingPolicy {active.name} is Active too and older; delete one of them"
@@ -283,28 +288,30 @@ def _superseded(active: PolicyFacts, policies: Policies) -> str:
 def _scope(
     policy: PolicyFacts, policies: Policies, queues: Mapping[str, Queue]
 ) -> tuple[bool, str]:
-    """Return whether a canary decides for any queue, and for which it does and does not."""
-    known = policies.known.canaries
-    older = known[: [each.uid for each in known].index(policy.uid)]
-    taken: dict[str, list[str]] = {}
+    """Return whether a canary decides for any queue, and a message that lists its queues."""
+    canaries = policies.known.canaries
+    older = canaries[: [canary.uid for canary in canaries].index(policy.uid)]
+    queues_by_decider: dict[str, list[str]] = {}
     for name in policy.queues:
         path = with_those_above(name, queues)
-        first = next((each for each in older if not set(path).isdisjoint(each.queues)), None)
-        taken.setdefault("" if first is None else first.name, []).append(name)
-    for each in older:
-        above = {name: with_those_above(name, queues)[1:] for name in each.queues}
-        below = [
-            name for name, path in above.items() if not set(path).isdisjoint(taken.get("", ()))
+        first = next((canary for canary in older if not set(path).isdisjoint(canary.queues)), None)
+        queues_by_decider.setdefault("" if first is None else first.name, []).append(name)
+    for canary in older:
+        ancestors = {name: with_those_above(name, queues)[1:] for name in canary.queues}
+        inner_queues = [
+            name
+            for name, path in ancestors.items()
+            if not set(path).isdisjoint(queues_by_decider.get("", ()))
         ]
-        taken.setdefault(each.name, []).extend(below)
-    own = taken.pop("", [])
-    told = [f"it decides for {', '.join(own)}"] if own else []
-    told += [
+        queues_by_decider.setdefault(canary.name, []).extend(inner_queues)
+    own_queues = queues_by_decider.pop("", [])
+    parts = [f"it decides for {', '.join(own_queues)}"] if own_queues else []
+    parts += [
         f"SchedulingPolicy {name}, an older canary, decides for {', '.join(theirs)}"
-        for name, theirs in taken.items()
+        for name, theirs in queues_by_decider.items()
         if theirs
     ]
-    return bool(own), "; ".join(told)
+    return bool(own_queues), "; ".join(parts)
 
 
 def _meanwhile(stage: Stage, policies: Policies) -> str:
@@ -312,82 +319,83 @@ def _meanwhile(stage: Stage, policies: Policies) -> str:
         return "it is not compared"
     name = policies.deciding.name
     if stage is Stage.CANARY:
-        by = f"SchedulingPolicy {name} decides" if name else "the settings decide"
-        return f"{by} for its queues"
+        decider = f"SchedulingPolicy {name} decides" if name else "the settings decide"
+        return f"{decider} for its queues"
     return f"SchedulingPolicy {name}, as last loaded, decides" if name else "the settings decide"
 
 
-def _add_rollout(wanted: Status, policy: PolicyFacts, policies: Policies, now: float) -> None:
-    """Set the conditions Promoted and RolledBack where ``policy`` asks for it, or it was done."""
+def _add_rollout(status: Status, policy: PolicyFacts, policies: Policies, now: float) -> None:
+    """Set the conditions Promoted and RolledBack if ``policy`` asks for a step or has taken it."""
     effective_stage, step = policies.known.effective_stage(policy), policies.rollouts.step(policy)
-    stage, asked = effective_stage.stage, policy.rollout
-    # Of another generation they say nothing; what a leader before has done stays as it told it.
+    stage, rollout = effective_stage.stage, policy.rollout
+    # Drop conditions of another generation. Keep the message of a step by a previous leader.
     is_told = policy.status.get("observedGeneration") == policy.generation
     done = (
         ROLLED_BACK if stage is Stage.ROLLED_BACK else PROMOTED if effective_stage.promoted else ""
     )
-    wanted["conditions"] = [
-        each
-        for each in wanted["conditions"]
-        if each["type"] not in (PROMOTED, ROLLED_BACK) or (is_told and each["type"] == done)
+    status["conditions"] = [
+        condition
+        for condition in status["conditions"]
+        if condition["type"] not in (PROMOTED, ROLLED_BACK)
+        or (is_told and condition["type"] == done)
     ]
     if step is not None:
-        told = True, step.reason, cleaned(step.message), now
+        outcome = True, step.reason, cleaned(step.message), now
         if done == ROLLED_BACK:
-            with_condition(wanted, ROLLED_BACK, *told)
+            with_condition(status, ROLLED_BACK, *outcome)
         elif done:
-            with_condition(wanted, PROMOTED, *told)
-    may_promote = stage in (Stage.SHADOW, Stage.CANARY) and asked.promote == "Automatic"
+            with_condition(status, PROMOTED, *outcome)
+    may_promote = stage in (Stage.SHADOW, Stage.CANARY) and rollout.promote == "Automatic"
     is_deciding = stage is Stage.CANARY or policies.deciding.uid == policy.uid
-    may_roll_back = is_deciding and asked.roll_back == "Automatic"
+    may_roll_back = is_deciding and rollout.roll_back == "Automatic"
     evidence = policies.evidence(policy) if may_promote or may_roll_back else None
     if evidence is None:
         return
-    words = in_words(evidence[1].outcome, asked)
+    message = in_words(evidence[1].outcome, rollout)
     if evidence[0].uid != policy.uid:
-        words = f"compared with {evidence[0].name or 'the policy of the settings'}: {words}"
-    still_open = False, Reason.COMPARISON_OPEN, cleaned(words), now
+        message = f"compared with {evidence[0].name or 'the policy of the settings'}: {message}"
+    still_open = False, Reason.COMPARISON_OPEN, cleaned(message), now
     if may_promote:
-        with_condition(wanted, PROMOTED, *still_open)
+        with_condition(status, PROMOTED, *still_open)
     if may_roll_back:
-        with_condition(wanted, ROLLED_BACK, *still_open)
+        with_condition(status, ROLLED_BACK, *still_open)
 
 
 def _add_stats(
-    wanted: Status, policy: PolicyFacts, stats: PolicyStats, policies: Policies, now: float
+    status: Status, policy: PolicyFacts, stats: PolicyStats, policies: Policies, now: float
 ) -> None:
     is_degraded = stats.is_degraded
     reason = Reason.POLICY_OVERRULED if is_degraded else Reason.ANSWERS_VALID
-    message = f"the rules answered in its place: {stats.why}" if is_degraded else ""
-    with_condition(wanted, DEGRADED, is_degraded, reason, cleaned(message), now)
-    wanted["fallbacks"] = stats.fallbacks
+    message = f"the rules answered in its place: {stats.latest_fault}" if is_degraded else ""
+    with_condition(status, DEGRADED, is_degraded, reason, cleaned(message), now)
+    status["fallbacks"] = stats.fallbacks
     if policies.known.effective_stage(policy).stage is not Stage.SHADOW:
-        wanted["decisions"] = stats.decisions
+        status["decisions"] = stats.decisions
     evidence = policies.evidence(policy)
-    if evidence is not None and (shown := _shadow_status(evidence[1])):
-        played, compared = evidence
-        if played.uid != policy.uid:
-            shown["of"] = played.name
-        if samples := compared.samples:
-            shown["history"] = shadow_history(policies.between(played), samples)
-        wanted["shadow"] = shown
+    if evidence is not None and (shadow_status := _shadow_status(evidence[1])):
+        shadow, comparison = evidence
+        if shadow.uid != policy.uid:
+            shadow_status["of"] = shadow.name
+        if samples := comparison.samples:
+            shadow_status["history"] = shadow_history(policies.between(shadow), samples)
+        status["shadow"] = shadow_status
 
 
 def _shadow_status(shadow: ShadowStats) -> Status:
-    shown: Status = {}
+    status: Status = {}
     if shadow.cycles:
-        shown["decisions"] = shadow.cycles
-        shown["agreement"] = round(shadow.agreement, 4)
+        status["decisions"] = shadow.cycles
+        status["agreement"] = round(shadow.agreement, 4)
     if shadow.size_agreement is not None:
-        shown["sizeAgreement"] = round(shadow.size_agreement, 4)
+        status["sizeAgreement"] = round(shadow.size_agreement, 4)
     if (outcome := shadow.outcome) is not None:
-        shown["samples"] = outcome.samples
-        shown["regret"] = round(outcome.regret_seconds, 1)
-        shown["regretShare"] = round(outcome.share, 4)
+        status["samples"] = outcome.samples
+        status["regret"] = round(outcome.regret_seconds, 1)
+        status["regretShare"] = round(outcome.share, 4)
         if outcome.low_seconds is not None and outcome.high_seconds is not None:
             bounds = outcome.low_seconds, outcome.high_seconds
-            shown["regretLow"], shown["regretHigh"] = (round(each, 1) for each in bounds)
-    return shown
+            status["regretLow"], status["regretHigh"] = (round(seconds, 1) for seconds in bounds)
+    return status
 
 
 @dataclass
@@ -411,38 +419,42 @@ class PolicyReports(StatusReports):
     def show(self) -> None:
         policies, metrics = self.policies, self.metrics
         deciders = {name: policies.decider(p) for name, p in policies.known.known.items()}
-        stats = {name: each.stats for name, each in deciders.items() if each is not None}
-        # The comparison of a rival is told on the policy that decides, in words.
-        found = {n: policies.evidence(p) for n, p in policies.known.known.items()}
-        shadows = {n: each[1] for n, each in found.items() if each and each[0].name == n}
+        stats = {name: policy.stats for name, policy in deciders.items() if policy is not None}
+        # The policy that decides reports the comparison with a rival, in words.
+        evidence = {n: policies.evidence(p) for n, p in policies.known.known.items()}
+        shadows = {n: pair[1] for n, pair in evidence.items() if pair and pair[0].name == n}
         effective_stage = policies.known.effective_stage
         metrics.show_stages(
             {n: str(effective_stage(p).stage) for n, p in policies.known.known.items()}
         )
-        compared = {name: found for name, found in shadows.items() if found.cycles}
-        sizes = {name: found.size_agreement for name, found in shadows.items()}
-        outcomes = {name: o for name, each in shadows.items() if (o := each.outcome) is not None}
-        low = {name: found.low_seconds for name, found in outcomes.items()}
-        high = {name: found.high_seconds for name, found in outcomes.items()}
+        compared = {name: shadow for name, shadow in shadows.items() if shadow.cycles}
+        sizes = {name: shadow.size_agreement for name, shadow in shadows.items()}
+        outcomes = {n: o for n, shadow in shadows.items() if (o := shadow.outcome) is not None}
+        low = {name: outcome.low_seconds for name, outcome in outcomes.items()}
+        high = {name: outcome.high_seconds for name, outcome in outcomes.items()}
         show(
             {
                 metrics.deciding: {n: float(n == policies.deciding.name) for n in deciders},
                 metrics.degraded: {n: float(t.is_degraded) for n, t in stats.items()},
-                metrics.agreement: {n: found.agreement for n, found in compared.items()},
-                metrics.regret: {n: found.regret_seconds for n, found in outcomes.items()},
-                metrics.regret_low: {n: at for n, at in low.items() if at is not None},
-                metrics.regret_high: {n: at for n, at in high.items() if at is not None},
-                metrics.regret_share: {n: found.share for n, found in outcomes.items()},
+                metrics.agreement: {n: s.agreement for n, s in compared.items()},
+                metrics.regret: {n: o.regret_seconds for n, o in outcomes.items()},
+                metrics.regret_low: {
+                    n: seconds for n, seconds in low.items() if seconds is not None
+                },
+                metrics.regret_high: {
+                    n: seconds for n, seconds in high.items() if seconds is not None
+                },
+                metrics.regret_share: {n: o.share for n, o in outcomes.items()},
                 metrics.regret_samples: {n: float(o.samples) for n, o in outcomes.items()},
-                metrics.compared: {n: float(f.cycles) for n, f in compared.items()},
+                metrics.compared: {n: float(s.cycles) for n, s in compared.items()},
                 metrics.size_agreement: {n: f for n, f in sizes.items() if f is not None},
             }
         )
 
 
-# --- NodePoolScaler: its floor, what becomes of it, and the hours counted -----------------
+# --- NodePoolScaler: its floor, the scaling state, and the hourly demand -------------------
 #
-# The forecast in the status is the nightly job's; here it is only marked as stale.
+# A nightly job writes the forecast in the status; these functions only mark it as stale.
 
 FORECAST, SCALING = "Forecast", "Scaling"
 _SCALES: Final = (Reason.AT_FLOOR, Reason.RAISED, Reason.LOWERED, Reason.AT_MAX)
@@ -450,31 +462,31 @@ _SCALES: Final = (Reason.AT_FLOOR, Reason.RAISED, Reason.LOWERED, Reason.AT_MAX)
 
 def pool_status(facts: PoolFacts, pool: ManagedPool | None, now: float) -> Status | None:
     """Return the status of a scaler; None before its first decision. ``now`` is POSIX seconds."""
-    wanted: Status = {**facts.status, "observedGeneration": facts.generation}
+    status: Status = {**facts.status, "observedGeneration": facts.generation}
     if pool is None:
-        with_condition(wanted, SCALING, False, Reason.SPEC_INVALID, cleaned(facts.fault), now)
-        return {**wanted, "why": cleaned(facts.fault)}
+        with_condition(status, SCALING, False, Reason.SPEC_INVALID, cleaned(facts.fault), now)
+        return {**status, "why": cleaned(facts.fault)}
     if pool.decided is None:
         return None
-    reason, why = _pool_verdict(pool, now)
-    wanted |= {"nodes": pool.nodes.ready, "needed": pool.needed, "floor": pool.decided.floor}
-    wanted["why"] = cleaned(why)
-    wanted.pop("replicas", None)
+    reason, message = _pool_verdict(pool, now)
+    status |= {"nodes": pool.nodes.ready, "needed": pool.needed, "floor": pool.decided.floor}
+    status["why"] = cleaned(message)
+    status.pop("replicas", None)
     if pool.requester is not None and pool.requester.scale is not None:
-        wanted["replicas"] = pool.requester.scale.replicas
+        status["replicas"] = pool.requester.scale.replicas
     if pool.hourly.over:
         history = history_of(facts.status)
         for begin, (demand, tasks) in sorted(pool.hourly.over.items()):
             history = history.with_hour(begin, demand, tasks)
-        wanted["history"] = history_manifest(history)
-    with_condition(wanted, SCALING, reason in _SCALES, reason, wanted["why"], now)
-    _mark_stale(wanted, now)
-    return wanted
+        status["history"] = history_manifest(history)
+    with_condition(status, SCALING, reason in _SCALES, reason, status["why"], now)
+    _mark_stale(status, now)
+    return status
 
 
 def _pool_verdict(pool: ManagedPool, now: float) -> tuple[Reason, str]:
     """Return the reason of condition Scaling and the text of ``status.why``."""
-    assert pool.decided is not None  # noqa: S101  # the caller looked
+    assert pool.decided is not None  # noqa: S101  # the caller checked
     message = pool.decided.message
     fault = pool.fault or (pool.requester.fault if pool.requester is not None else None)
     if fault is not None:
@@ -487,20 +499,23 @@ def _pool_verdict(pool: ManagedPool, now: float) -> tuple[Reason, str]:
     if pool.is_shrinking(now):
         return Reason.LOWERED, f"{message}; empty nodes are going"
     is_more = pool.replicas is not None and pool.decided.floor < pool.replicas
-    if pool.littered and is_more and pool.spec.scale_in.policy != "Never":
-        lying = f"ended pods lie on {pool.littered} empty nodes, which stay until they are deleted"
-        message = f"{message}; {lying} (see ttlSecondsAfterFinished)"
+    if pool.blocked_by_finished_pods and is_more and pool.spec.scale_in.policy != "Never":
+        count = pool.blocked_by_finished_pods
+        blockers = f"ended pods lie on {count} empty nodes, which stay until they are deleted"
+        message = f"{message}; {blockers} (see ttlSecondsAfterFinished)"
     return Reason(pool.decided.reason), message
 
 
-def _mark_stale(wanted: Status, now: float) -> None:
-    """Set the condition Forecast to False in ``wanted`` where the forecast is too old to count."""
-    made = quantities.parse_timestamp(wanted.get("forecastTime"))
-    if made is not None and now - made > STALE_AFTER_SECONDS:
-        words = f"made {duration(now - made)} ago and not used; see why no forecast came since"
-        known = {c["type"]: c["reason"] for c in wanted["conditions"]}
-        if known.get(FORECAST) != Reason.FORECAST_STALE:
-            with_condition(wanted, FORECAST, False, Reason.FORECAST_STALE, words, now)
+def _mark_stale(status: Status, now: float) -> None:
+    """Set the condition Forecast to False in ``status`` if the forecast is too old to count."""
+    forecast_time = quantities.parse_timestamp(status.get("forecastTime"))
+    if forecast_time is not None and now - forecast_time > STALE_AFTER_SECONDS:
+        message = (
+            f"made {duration(now - forecast_time)} ago and not used; see why no forecast came since"
+        )
+        reasons = {c["type"]: c["reason"] for c in status["conditions"]}
+        if reasons.get(FORECAST) != Reason.FORECAST_STALE:
+            with_condition(status, FORECAST, False, Reason.FORECAST_STALE, message, now)
 
 
 @dataclass
@@ -515,38 +530,42 @@ class PoolReports(StatusReports):
 
     def statuses(self) -> Iterator[tuple[PoolFacts, Status]]:
         for name, facts in sorted(self.pools.scalers.known.items()):
-            pool = self.pools.known.get(name)
+            pool = self.pools.by_name.get(name)
             if pool is None and facts.spec is not None:
                 continue  # it has just been created
-            known = pool if facts.spec is not None else None
-            status = pool_status(facts, known, self.context.now())
+            valid_pool = pool if facts.spec is not None else None
+            status = pool_status(facts, valid_pool, self.context.now())
             if status is not None:
                 yield facts, status
 
     async def write(self, facts: ReportedObject, status: Status) -> None:
-        """Write one status; drop the hours that are in it."""
+        """Write one status; drop the hours that it contains."""
         await super().write(facts, status)
-        pool = self.pools.known.get(facts.name)
+        pool = self.pools.by_name.get(facts.name)
         if pool is not None and "history" in status:
             end = history_of(status).end
             for begin in [begin for begin in pool.hourly.over if begin + HOUR <= end]:
                 del pool.hourly.over[begin]
 
     def show(self) -> None:
-        metrics, pools = self.metrics, self.pools.known
-        decided = {name: p.decided for name, p in pools.items() if p.decided is not None}
-        made = {name: pool.forecast_made for name, pool in pools.items()}
+        metrics, pools = self.metrics, self.pools.by_name
+        decisions = {name: p.decided for name, p in pools.items() if p.decided is not None}
+        forecast_times = {name: pool.forecast_made for name, pool in pools.items()}
         show(
             {
                 metrics.nodes: {name: float(pool.nodes.ready) for name, pool in pools.items()},
-                metrics.floor: {name: float(each.floor) for name, each in decided.items()},
+                metrics.floor: {
+                    name: float(decision.floor) for name, decision in decisions.items()
+                },
                 metrics.needed: {name: float(pool.needed) for name, pool in pools.items()},
                 metrics.demand: {name: pool.demand for name, pool in pools.items()},
-                metrics.forecast_made: {name: at for name, at in made.items() if at is not None},
+                metrics.forecast_made: {
+                    name: time for name, time in forecast_times.items() if time is not None
+                },
             }
         )
         now = self.context.now()
-        metrics.show_forecast({name: pool.expected(now) for name, pool in pools.items()})
+        metrics.show_forecast({name: pool.forecast_demand(now) for name, pool in pools.items()})
 
 
 # --- all of them ---------------------------------------------------------------------------
@@ -554,7 +573,7 @@ class PoolReports(StatusReports):
 
 @dataclass(frozen=True, slots=True)
 class ClusterReports:
-    """All that administrators look at: statuses of the cluster-scoped kinds, gangs in trouble."""
+    """Reports for administrators: statuses of the cluster-scoped kinds, stalled gangs."""
 
     state: ClusterState
     queues: QueueReports
@@ -570,9 +589,9 @@ class ClusterReports:
         self.policies.submit()
         self.pools.submit()
         self.metrics.show_partial(self.state, snapshot.now)
-        stalled = stalled_gangs(self.state, snapshot.now, self.stalled_after_seconds)
+        stalled = stall_counts(self.state, snapshot.now, self.stalled_after_seconds)
         self.metrics.show_stalled(stalled)
 
     async def close(self) -> None:
-        for each in (self.queues, self.policies, self.pools):
-            await each.close()
+        for reports in (self.queues, self.policies, self.pools):
+            await reports.close()

@@ -1,7 +1,6 @@
-"""The API server's version as a metric: an alert holds kube-scheduler's beside it.
+"""The API server's version as a metric, which an alert compares with kube-scheduler's.
 
-A standby shows it too. It is asked for again and again, as clusters are upgraded under their
-operators.
+A standby shows it too. It is read at intervals, as clusters are upgraded under their operators.
 """
 
 import asyncio
@@ -25,10 +24,10 @@ class _Version(msgspec.Struct):
 
 
 async def keep_showing(client: ApiClient, gauge: Gauge) -> None:
-    """Set ``gauge`` to 1 for the version of now, until cancelled; the last stays in an outage."""
+    """Set ``gauge`` to 1 for the present version, until cancelled; keep it in an outage."""
     while True:
         try:
-            major, minor = parsed(await client.get("/version"))
+            major, minor = parse(await client.get("/version"))
         except (ApiError, msgspec.DecodeError, ValueError) as error:
             _log.info("version of the API server not read", error=str(error))
         else:
@@ -37,14 +36,14 @@ async def keep_showing(client: ApiClient, gauge: Gauge) -> None:
         await asyncio.sleep(_AGAIN_SECONDS)
 
 
-def parsed(answer: bytes) -> tuple[str, str]:
-    """Return major and minor version in digits, as a stock kube-scheduler tells its own.
+def parse(answer: bytes) -> tuple[str, str]:
+    """Return major and minor version in digits, like those of a stock kube-scheduler.
 
-    Providers add to theirs: EKS and GKE say ``37+``.
+    Providers append text: EKS and GKE return ``37+``.
 
     Raises:
         ValueError: there are no digits.
-        msgspec.DecodeError: it is not the answer of ``/version``.
+        msgspec.DecodeError: ``answer`` is not that of ``/version``.
     """
     version = msgspec.json.decode(answer, type=_Version)
     major, minor = (_DIGITS.match(part) for part in (version.major, version.minor))

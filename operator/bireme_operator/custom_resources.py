@@ -1,13 +1,13 @@
-"""Bireme's own five kinds, as kopf reports them, audited for what kopf misses.
+"""Bireme's own kinds, as kopf reports them, with audits for missed events.
 
 kopf (:mod:`bireme_operator.kopf_watch`) lists and watches; every event goes into the
 :class:`Mirror` of its kind. kopf runs a worker for each object, so events of different objects
-come in any order, and objects that vanished before a relist are never reported. Therefore an audit
-compares each mirror with a list of metadata, both ways, after every list of kopf's and every ten
-minutes; a count each minute shows whether it must come sooner.
+come in any order. kopf never reports objects that vanished before a relist. Therefore an audit
+compares each mirror with a list of metadata, both ways, after every list by kopf and every ten
+minutes. A count each minute shows whether an audit must come sooner.
 
-kopf ends at many errors and is started again here, with backoff, while the term goes on. A kind
-that is not watched for too long ends the term, as does any exception that a mirror lets out.
+kopf ends at many errors. This module starts it again, with backoff, and the term goes on. The term
+ends if a kind is not watched for too long, or if a mirror raises an exception.
 """
 
 import asyncio
@@ -30,15 +30,15 @@ from bireme_operator.kopf_watch import KopfWatch, Notice
 from bireme_operator.metrics import WatchMetrics
 
 _log = structlog.get_logger(__name__)
-# Time of events processed at once: a list of thousands must not keep the loop from renewing the
-# lease, and of large objects a few take as long as hundreds of small ones.
+# Time limit of one batch of events, so that a list of thousands does not delay the renewal of the
+# lease. It is a time, as a few large objects take as long as hundreds of small ones.
 _SLICE_SECONDS: Final = 0.03
-# A run of kopf that lasted so long was a good one: the next starts without a long pause.
+# A run of kopf that lasted this long resets the backoff.
 _LONG_RUN_SECONDS: Final = 60.0
 
 
 class NotWatched(Exception):  # noqa: N818  # it ends the term and says why
-    """A kind has not been watched for longer than the term may last without."""
+    """A kind has been without a watch for longer than the limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,11 +51,11 @@ class AuditTiming:
     """An audit waits for kopf's late events as long as one comes within this time."""
     missing_retry_seconds: float = 2
     discovery_seconds: float = 5
-    """kopf is restarted if by then it has not listed a kind that exists."""
+    """Time limit for kopf to list an existing kind; then it is restarted."""
     backoff_first_seconds: float = 0.1
     backoff_limit_seconds: float = 10
     idle_seconds: float = 0.5
-    """kopf ends the worker of an object after so long without an event."""
+    """Time without an event after which kopf ends the worker of an object."""
     page_size: int = 500
 
 
@@ -64,7 +64,7 @@ class Source(Protocol):
 
     @property
     def synced(self) -> asyncio.Event:
-        """Set once everything that existed at the start is known."""
+        """Set once all objects that existed at the start are known."""
 
     async def wait_past(self, key: Key, version: int, timeout_seconds: float) -> None:
         """Return once ``key`` is known as of ``version``; raise TimeoutError otherwise."""
@@ -83,7 +83,7 @@ class Sources(Protocol):
     ) -> Source:
         """Return the source of one kind, before :meth:`run`.
 
-        One that is not needed may stay without a watch for any time.
+        A source that is not needed may stay without a watch for any time.
         """
 
     async def run(self) -> None:
@@ -91,7 +91,7 @@ class Sources(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _Record:
     uid: str
     version: int
     is_reported: bool
@@ -100,21 +100,21 @@ class _Seen:
 
 @dataclass(slots=True)
 class Mirror:
-    """The objects of one kind; events that are older than what is known are dropped.
+    """The objects of one kind; drops events that are older than the known version.
 
-    ``on_put(key, obj)`` follows every creation or change, ``on_delete(key)`` every disappearance; a
-    replacement under the same name (another uid) is a delete and a put. An object that cannot be
-    decoded is logged and left out; it stops no other.
+    It calls ``on_put(key, obj)`` after every creation or change, and ``on_delete(key)`` after every
+    disappearance. A replacement under the same name (another uid) is a delete and a put. An object
+    that cannot be decoded is logged and skipped.
     """
 
     plural: str
     on_put: Callable[[Key, wire.CustomObject], None]
     on_delete: Callable[[Key], None]
-    seen: dict[Key, _Seen] = field(default_factory=dict)
-    """All that exist, decodable or not."""
+    objects: dict[Key, _Record] = field(default_factory=dict)
+    """All existing objects, decodable or not."""
     synced: asyncio.Event = field(default_factory=asyncio.Event)
-    # Versions at which names were last seen to be free: events before them are late.
-    _gone: dict[Key, int] = field(default_factory=dict)
+    # Versions of the latest deletions by name: earlier events are outdated.
+    _deletions: dict[Key, int] = field(default_factory=dict)
     _waiting: dict[Key, list[tuple[int, asyncio.Future[None]]]] = field(default_factory=dict)
     _reader: wire.ObjectReader[wire.CustomObject] = field(init=False)
 
@@ -122,24 +122,24 @@ class Mirror:
         self._reader = wire.ObjectReader(wire.CustomObject, _log.bind(kind=self.plural))
 
     def newest(self, key: Key) -> int:
-        """Return the version as of which ``key`` is known, existing or gone; 0 for never."""
-        seen = self.seen.get(key)
-        return seen.version if seen is not None else self._gone.get(key, 0)
+        """Return the latest known version of ``key``, existing or deleted; 0 if never known."""
+        record = self.objects.get(key)
+        return record.version if record is not None else self._deletions.get(key, 0)
 
     def put(self, raw: msgspec.Raw) -> None:
         """Apply a creation or change."""
         stub = self._reader.stub(raw)
-        # kopf has a worker for each object, and audits read objects themselves: an older state may
-        # come after a newer one, and would bring back what was deleted.
+        # kopf has a worker for each object, and audits read objects themselves. So an older state
+        # may come after a newer one, and would bring back a deleted object.
         if stub is None or stub.version <= self.newest(stub.key):
             return
         key = stub.key
         obj = self._reader.decoded(key, raw)
-        last = self.seen.get(key)
+        last = self.objects.get(key)
         if last is not None and (obj is None or last.uid != stub.uid):
             self._drop(key)
-        self._gone.pop(key, None)
-        self.seen[key] = _Seen(stub.uid, stub.version, obj is not None)
+        self._deletions.pop(key, None)
+        self.objects[key] = _Record(stub.uid, stub.version, obj is not None)
         if obj is not None:
             self.on_put(key, obj)
         self._wake(key)
@@ -152,51 +152,53 @@ class Mirror:
 
     def delete(self, key: Key, uid: str, version: int) -> None:
         """Remove the object with ``uid``, unless ``key`` has had a later one."""
-        last, newest = self.seen.get(key), self.newest(key)
+        last, newest = self.objects.get(key), self.newest(key)
         if version <= newest and not (last is not None and last.uid == uid):
             return
         if last is not None:
             self._drop(key)
-        self._gone[key] = max(version, newest)
+        self._deletions[key] = max(version, newest)
         self._wake(key)
 
     def clear(self) -> None:
-        for key in list(self.seen):
+        for key in list(self.objects):
             self._drop(key)
-        self._gone.clear()
+        self._deletions.clear()
 
     def forget(self, version: int) -> None:
-        """Forget names freed at ``version`` or before: no event as old is on its way any more."""
-        self._gone = {key: gone for key, gone in self._gone.items() if gone > version}
+        """Forget deletions at ``version`` or before: no event as old can still arrive."""
+        self._deletions = {
+            key: deletion for key, deletion in self._deletions.items() if deletion > version
+        }
 
     async def wait_past(self, key: Key, version: int, timeout_seconds: float) -> None:
-        """Return once ``key`` is known as of ``version`` or later, existing or gone.
+        """Return once ``key`` is known as of ``version`` or later, existing or deleted.
 
         Raises:
-            TimeoutError: it was not within ``timeout_seconds``.
+            TimeoutError: the version did not arrive within ``timeout_seconds``.
         """
         if self.newest(key) >= version:
             return
-        known = asyncio.get_running_loop().create_future()
+        future = asyncio.get_running_loop().create_future()
         waiting = self._waiting.setdefault(key, [])
-        waiting.append((version, known))
+        waiting.append((version, future))
         try:
             async with asyncio.timeout(timeout_seconds):
-                await known
+                await future
         finally:
-            waiting.remove((version, known))
+            waiting.remove((version, future))
             if not waiting and self._waiting.get(key) is waiting:
                 del self._waiting[key]
 
     def _drop(self, key: Key) -> None:
-        if self.seen.pop(key).is_reported:
+        if self.objects.pop(key).is_reported:
             self.on_delete(key)
 
     def _wake(self, key: Key) -> None:
         newest = self.newest(key)
-        for version, known in self._waiting.get(key, ()):
-            if version <= newest and not known.done():
-                known.set_result(None)
+        for version, future in self._waiting.get(key, ()):
+            if version <= newest and not future.done():
+                future.set_result(None)
 
 
 @dataclass(slots=True)
@@ -205,7 +207,7 @@ class _Kind:
 
     mirror: Mirror
     is_needed: bool
-    # Time at which it was last known to be watched, to be listed before that, or not to exist.
+    # Latest time at which the kind was known to be watched, or being listed, or not to exist.
     live_at: float
     # Time and version of the latest list of an audit.
     audited: tuple[float, int]
@@ -215,15 +217,15 @@ class _Kind:
     is_served: bool = False
     # The present run of kopf has listed it.
     was_asked: bool = False
-    # Watches that kopf has open; 2 for a moment where one follows another.
+    # Number of kopf's open watches; 2 for a moment when one follows another.
     watches: int = 0
-    # Lists since it was last watched.
+    # Number of lists since the latest watch.
     lists: int = 0
 
 
 @dataclass(slots=True)
 class CustomResources:
-    """All mirrors of a term. :meth:`run` ends with NotWatched, or with what a callback raised."""
+    """All mirrors of a term. :meth:`run` ends with NotWatched, or with a callback's exception."""
 
     client: ApiClient
     metrics: WatchMetrics
@@ -273,8 +275,8 @@ class CustomResources:
         failures = 0
         while True:
             self._kopf_began = self.clock()
-            # kopf ends at any in-stream error but a 410. Nothing here ends with it: what it missed
-            # meanwhile is found by the audit after its next list.
+            # kopf ends at any in-stream error but a 410. The audit after its next list finds the
+            # events that it missed meanwhile.
             kopf = KopfWatch(self.client.credentials, self._notify, self.timing.idle_seconds)
             self._kopf = asyncio.create_task(kopf.run())
             error = await _outcome(self._kopf)
@@ -291,12 +293,12 @@ class CustomResources:
         return self.clock() - self._kopf_began
 
     def _back_off(self, failures: int) -> float:
-        """Return the seconds to wait after so many failures more than one."""
+        """Return the seconds to wait after ``failures`` earlier failures."""
         timing = self.timing
         return jittered_pause(failures, timing.backoff_first_seconds, timing.backoff_limit_seconds)
 
     async def _supervise_kopf(self) -> None:
-        """End a run of kopf that misses a kind, and the term where a kind stays unwatched."""
+        """End a run of kopf that misses a kind, and the term if a kind stays unwatched."""
         limit, discovery = self.unwatched_limit_seconds, self.timing.discovery_seconds
         while True:
             await asyncio.sleep(min(1.0, discovery / 2, limit / 4))
@@ -307,22 +309,22 @@ class CustomResources:
                 elif kind.is_needed and now - kind.live_at > limit:
                     raise NotWatched(f"{kind.mirror.plural} not watched for {limit:.0f} s")
             unknown = any(kind.is_served and not kind.was_asked for kind in kinds)
-            # Without the right to watch CRDs kopf does not see one that is installed while it runs.
+            # Without permission to watch CRDs kopf does not see one that is installed later.
             if unknown and self._age() > discovery and self._kopf is not None:
                 self._kopf.cancel()  # kopf discovers kinds only when it starts
 
     def _notify(self, notice: Notice) -> None:
         """Queue a notice; called in kopf's thread."""
-        # Appending is atomic. Of a burst only the first notice wakes the loop.
+        # Appending is atomic. Only the first notice of a burst wakes the loop.
         self._inbox.append(notice)
         if not self._is_draining and self._bug is not None:
             self._is_draining = True
             self._bug.get_loop().call_soon_threadsafe(self._drain)
 
     def _drain(self) -> None:
-        """Process notices of kopf's. An exception ends the term: its notice would be lost."""
+        """Process kopf's notices. An exception ends the term, or its notice would be lost."""
         self._is_draining = False  # first: an append from here on schedules another call
-        assert self._bug is not None  # noqa: S101  # run made it
+        assert self._bug is not None  # noqa: S101  # run created it
         try:
             until = self.clock() + _SLICE_SECONDS
             while self._inbox and self.clock() < until:
@@ -342,8 +344,8 @@ class CustomResources:
         kind = self._kinds.get(notice.plural)
         if kind is None:
             return
-        # A list of thousands takes long, and its end is the next watch; where that is never opened,
-        # kopf lists again and again.
+        # A list of thousands takes long, and ends with the next watch. Without that watch kopf
+        # lists again and again, so only the first list counts.
         if isinstance(notice, kopf_watch.Changed) and kind.lists <= 1:
             kind.live_at = self.clock()
         match notice:
@@ -364,20 +366,20 @@ class CustomResources:
     # --- audits ---------------------------------------------------------------------------
 
     async def _keep_complete(self, kind: _Kind) -> None:
-        """Audit ``kind`` when kopf has listed it, when a count differs, and now and then."""
+        """Audit ``kind`` after kopf's lists, when a count differs, and at intervals."""
         failures = 0
         while True:
             kind.woken.clear()
-            wanted, kind.is_audit_wanted = kind.is_audit_wanted, False
-            wanted |= self.clock() - kind.audited[0] >= self.timing.audit_seconds
+            is_audit_due, kind.is_audit_wanted = kind.is_audit_wanted, False
+            is_audit_due |= self.clock() - kind.audited[0] >= self.timing.audit_seconds
             try:
-                if wanted or await self._count_differs(kind):
+                if is_audit_due or await self._count_differs(kind):
                     await self._audit(kind)
                 failures = 0
             except ApiError as error:
                 failures += 1
-                # The audit is still owed: what kopf's list did not have stays unknown until then.
-                kind.is_audit_wanted |= wanted
+                # The audit is still due: objects missing from kopf's list stay unknown until then.
+                kind.is_audit_wanted |= is_audit_due
                 if error.is_not_found:
                     self._miss(kind)
                 else:
@@ -385,7 +387,7 @@ class CustomResources:
             await self._rest(kind, failures)
 
     async def _rest(self, kind: _Kind, failures: int) -> None:
-        """Wait until an audit is wanted or the next count is due; shorter after a failure."""
+        """Wait until an audit or the next count is due; shorter after a failure."""
         timing = self.timing
         if kind.is_missing:
             await asyncio.sleep(timing.missing_retry_seconds)
@@ -397,27 +399,27 @@ class CustomResources:
                     await kind.woken.wait()
 
     async def _count_differs(self, kind: _Kind) -> bool:
-        """Return whether the server's count differs from the mirror's, or is not known."""
-        # A list of one item says how many there are, at no cost to the API server.
+        """Return whether the server's count differs from the mirror's, or is unknown."""
+        # A list of one item includes the count, at no cost to the API server.
         page = await self._metadata_page(kind, "", PageSize(1))
         if not kind.mirror.synced.is_set():
-            return False  # kopf's first list is still awaited
+            return False  # wait for kopf's first list
         if page.metadata.next and page.metadata.remaining is None:
             return True
-        return len(page.items or ()) + (page.metadata.remaining or 0) != len(kind.mirror.seen)
+        return len(page.items or ()) + (page.metadata.remaining or 0) != len(kind.mirror.objects)
 
     async def _audit(self, kind: _Kind) -> None:
-        """Make a mirror equal to what the server lists, where kopf has not done so."""
+        """Repair the differences between a mirror and the server's list."""
         mirror = kind.mirror
-        # 1. List the metadata of everything, at one version.
+        # 1. List the metadata of all objects, at one version.
         listed, version = await self._metadata(kind)
-        # 2. Earlier changes may still be on their way through kopf: wait while they arrive.
-        ghosts, stale = await self._settled(mirror, listed, version)
-        # 3. Delete what the list does not have, unless it is newer than the list.
+        # 2. Wait for earlier changes that may still arrive through kopf.
+        ghosts, stale = await self._lasting_differences(mirror, listed, version)
+        # 3. Delete objects that the list lacks, unless they are newer than the list.
         for key in ghosts:
             self.metrics.repairs.labels(mirror.plural, "ghost").inc()
-            mirror.delete(key, mirror.seen[key].uid, version)
-        # 4. Read what the list has and the mirror has not, or has older.
+            mirror.delete(key, mirror.objects[key].uid, version)
+        # 4. Read objects that the mirror lacks, or has in an older version.
         for key in stale:
             self.metrics.repairs.labels(mirror.plural, "lost").inc()
             await self._read(mirror, key)
@@ -425,37 +427,37 @@ class CustomResources:
             _log.warning("repaired", kind=mirror.plural, ghosts=len(ghosts), lost=len(stale))
         listed_at, earlier = kind.audited
         if self.clock() - listed_at >= self.timing.count_seconds:
-            # An event older than the audit before this one is not on its way any more.
+            # An event older than the previous audit cannot arrive any more.
             mirror.forget(earlier)
             kind.audited = self.clock(), version
         mirror.synced.set()
 
-    async def _settled(
+    async def _lasting_differences(
         self, mirror: Mirror, listed: Mapping[Key, int], version: int
     ) -> tuple[list[Key], list[Key]]:
-        """Return what still differs when kopf is silent: keys to delete, and keys to read."""
-        ghosts = [key for key in mirror.seen if key not in listed]
+        """Return the differences that remain once kopf is silent: keys to delete, keys to read."""
+        ghosts = [key for key in mirror.objects if key not in listed]
         stale = list(listed)
         clock, count = self.clock, -1
         while True:
-            ghosts = [k for k in ghosts if k in mirror.seen and mirror.newest(k) <= version]
+            ghosts = [k for k in ghosts if k in mirror.objects and mirror.newest(k) <= version]
             stale = [key for key in stale if mirror.newest(key) < listed[key]]
-            left = len(ghosts) + len(stale)
-            if left != count:
-                count, since = left, clock()
-            if not left or clock() - since >= self.timing.settle_seconds:
+            remaining = len(ghosts) + len(stale)
+            if remaining != count:
+                count, since = remaining, clock()
+            if not remaining or clock() - since >= self.timing.settle_seconds:
                 return ghosts, stale
-            await asyncio.sleep(0.02 if left < 100 else 0.1)
+            await asyncio.sleep(0.02 if remaining < 100 else 0.1)
 
     async def _read(self, mirror: Mirror, key: Key) -> None:
-        # A list of one: it needs no right to read single objects.
+        # A list of one object needs no permission to get single objects.
         path = names.path(mirror.plural, key[0] or None)
         params = {"fieldSelector": f"metadata.name={key[1]}"}
         for raw in wire.page(await self.client.get(path, params=params)).items or ():
             mirror.put(msgspec.Raw(wire.trimmed(raw)))
 
     async def _metadata(self, kind: _Kind) -> tuple[dict[Key, int], int]:
-        """Return the version of every object, and that of the list."""
+        """Return the version of every object, and the version of the list."""
         listed: dict[Key, int] = {}
         token, version, size = "", 0, PageSize(self.timing.page_size)
         while True:
@@ -477,7 +479,7 @@ class CustomResources:
         return page
 
     def _miss(self, kind: _Kind) -> None:
-        """Record that the resource does not exist (its CRD was removed), nor do its objects."""
+        """Record that the resource does not exist (its CRD was removed); drop its objects."""
         if not kind.is_missing:
             _log.warning("no such resource; empty until it is back", kind=kind.mirror.plural)
         kind.is_missing, kind.is_served = True, False
@@ -486,7 +488,7 @@ class CustomResources:
 
 
 async def _outcome(task: "asyncio.Task[None]") -> BaseException | None:
-    """Return the error that ``task`` ended with; cancelled, cancel it too and wait for its end."""
+    """Return the error of ``task`` at its end; when cancelled, cancel it too and wait for it."""
     try:
         await asyncio.wait([task])
     except asyncio.CancelledError:

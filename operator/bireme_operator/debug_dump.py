@@ -1,9 +1,9 @@
-"""The debug dump: what this operator saw and decided last, at ``GET /debug/dump``, for who may ask.
+"""The debug dump: the operator's last snapshot and decisions, at ``GET /debug/dump``.
 
-A caller says by a ticket who they are (:mod:`bireme_operator.tickets`). The API server says whether
-that user may ``get`` this path (SubjectAccessReview of a nonResourceURL). The snapshot
-is a whole record of one cycle, which ``bireme replay`` takes. It holds requests and rules of pods,
-but no templates, environments or Secrets, which the operator does not keep.
+A caller presents a ticket that identifies them (:mod:`bireme_operator.tickets`). The API server
+decides whether that user may ``get`` this path (SubjectAccessReview of a nonResourceURL). The
+snapshot is a whole record of one cycle, for ``bireme replay``. It contains requests and rules of
+pods, but no templates, environments or Secrets, which the operator does not keep.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from bireme_operator.tickets import TICKET_HEADER, Tickets
 
 PATH: Final = "/debug/dump"
 MAX_BYTES: Final = 64 * 2**20
-"""A snapshot that takes more is left out."""
+"""Size limit of the snapshot in a dump, which omits a larger one."""
 _MAX_ACTIONS: Final = 1000
 _MAX_CYCLES: Final = 20
 _SECONDS_EACH: Final = 5.0
@@ -41,19 +41,19 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class LastCycles:
-    """What the last cycles decided; of the last one also what it saw."""
+    """The decisions of the last cycles, with the snapshot of the latest."""
 
     run: str
     settings: SchedulingSettings
     _last: tuple[ClusterSnapshot, Decision, PolicySource] | None = None
-    _told: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=_MAX_CYCLES))
+    _cycles: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=_MAX_CYCLES))
 
     def keep(
         self, snapshot: ClusterSnapshot, decision: Decision, source: PolicySource, seconds: float
     ) -> None:
-        """Keep one cycle, which took so long and which ``source`` decided."""
+        """Keep one cycle that took ``seconds``, decided by ``source``."""
         self._last = (snapshot, decision, source)
-        self._told.append(
+        self._cycles.append(
             {
                 "time": clock_time(snapshot.now),
                 "seconds": round(seconds, 6),
@@ -67,12 +67,12 @@ class LastCycles:
         )
 
     def dump(self) -> dict[str, Any]:
-        """Return it all, as JSON takes it. It takes a second in a large cluster."""
-        told: dict[str, Any] = {"run": self.run, "cycles": list(self._told), "decisions": []}
+        """Return all of it as JSON-compatible data; takes a second in a large cluster."""
+        dump: dict[str, Any] = {"run": self.run, "cycles": list(self._cycles), "decisions": []}
         if self._last is None:
-            return told
+            return dump
         snapshot, decision, source = self._last
-        told["decisions"] = [
+        dump["decisions"] = [
             {
                 "do": type(action).__name__.lower(),
                 "gang": f"{action.gang.namespace}/{action.gang.name}",
@@ -82,22 +82,22 @@ class LastCycles:
             }
             for action in decision.actions[:_MAX_ACTIONS]
         ]
-        told["decisionsLeftOut"] = max(0, len(decision.actions) - _MAX_ACTIONS)
+        dump["decisionsLeftOut"] = max(0, len(decision.actions) - _MAX_ACTIONS)
         try:
             record = stated(self.run, self.settings, snapshot, decision, source)
         except RecordError as error:
-            told["recordLeftOut"] = str(error)
+            dump["recordLeftOut"] = str(error)
         else:
             if len(record) > MAX_BYTES:
-                told["recordLeftOut"] = f"it takes {len(record)} bytes of at most {MAX_BYTES}"
+                dump["recordLeftOut"] = f"it takes {len(record)} bytes of at most {MAX_BYTES}"
             else:
-                told["record"] = record.decode()
-        return told
+                dump["record"] = record.decode()
+        return dump
 
 
 @dataclass(slots=True)
 class DebugDump:
-    """Serves the dump; ``last`` gives the cycles of this process, None where it does not lead."""
+    """Serves the dump; ``last`` gives the cycles of this process, None if it does not lead."""
 
     tickets: Tickets
     reviews: Reviews
@@ -110,23 +110,23 @@ class DebugDump:
 
     async def _serve(self, request: web.Request) -> web.Response:
         try:
-            user = await self._admitted(request.headers.get(TICKET_HEADER, ""))
+            user = await self._admit(request.headers.get(TICKET_HEADER, ""))
             last = self.last()
             if last is None:
                 raise RequestRefused(503, "this replica does not lead; ask another one")
         except RequestRefused as refused:
             return refusal(refused)
         _log.info("dump sent", user=user)
-        # In a thread, because the loop also renews the lease.
-        body = await asyncio.to_thread(self._encoded, last)
+        # In a thread, because the event loop also renews the lease.
+        body = await asyncio.to_thread(self._encode, last)
         return web.Response(body=body, content_type="application/json")
 
-    def _encoded(self, last: LastCycles) -> bytes:
-        about = {"version": version("bireme"), **self.facts()}
-        return msgspec.json.encode({**about, **last.dump()})
+    def _encode(self, last: LastCycles) -> bytes:
+        header = {"version": version("bireme"), **self.facts()}
+        return msgspec.json.encode({**header, **last.dump()})
 
-    async def _admitted(self, ticket: str) -> str:
-        """Return who asks. Raises RequestRefused for callers who may not."""
+    async def _admit(self, ticket: str) -> str:
+        """Return the caller's name; raise RequestRefused if they have no permission."""
         user = await self.tickets.user(ticket)
         if wait := self.per_user.take(user.tenant):
             raise RequestRefused(429, f"one in {_SECONDS_EACH:g} s; try again", wait)

@@ -1,10 +1,10 @@
-"""Dry runs: asks the API server what it makes of a job's pods before any of them is created.
+"""Dry runs: the API server's changes to a job's pods, before the first of them is created.
 
-One pod per shape (:data:`~bireme.kube.training_jobs.PodShape`) is created with ``dryRun: All``.
-What comes back is what the gang is planned with: :mod:`bireme.kube.mutations` remembers it. A gang
-about to be admitted waits for the answer for at most two seconds; its pods themselves tell, too,
-and a gang whose pods turn out to ask more is planned again. One that waits is tried after a second,
-so that a template the API server rejects is reported at once and not only when there is room.
+One pod per shape (:data:`~bireme.kube.training_jobs.PodShape`) is created with ``dryRun: All``. The
+gang is planned with the returned pod, which :mod:`bireme.kube.mutations` remembers. A gang about to
+be admitted waits at most two seconds for the answer. Its real pods show the changes, too: if they
+request more, the gang is planned again. A waiting gang gets a dry run after a second. So a rejected
+template is reported at once, not only when there is room.
 """
 
 import asyncio
@@ -35,9 +35,9 @@ from bireme_operator.writes import Writes
 
 _log = structlog.get_logger(__name__)
 _PATIENCE_SECONDS = 2.0
-# A webhook that hangs takes some of these for as long as its timeout: no namespace may take all.
+# A stuck webhook holds a check for its whole timeout, so no namespace may use all of them.
 _MAX_CHECKS, _MAX_CHECKS_OF_NAMESPACE = 16, 4
-# Tenants choose the shapes. Above this rate gangs are planned as they are written.
+# Tenants choose the shapes. Above this rate gangs are planned from their templates.
 _PER_SECOND, _BURST = 50.0, 200.0
 _UNSUPPORTED = "does not support dry run"
 
@@ -47,7 +47,7 @@ class DryRuns:
     """Tries pods of jobs; ``clock`` is monotonic seconds.
 
     Attributes:
-        check_seconds: A job that waits is tried after so long.
+        check_seconds: Delay before the dry run of a waiting job.
     """
 
     state: ClusterState
@@ -71,47 +71,47 @@ class DryRuns:
         return self.state.mutations
 
     def is_answered(self, job: JobFacts) -> bool:
-        """Return whether it is known what the API server makes of the pods of ``job``.
+        """Return whether the API server's changes to the pods of ``job`` are known.
 
-        Until then nobody is stopped for it: its pods may be such as would never be bound.
+        Until then it preempts no gang: its changed pods might never be bound.
         """
         return not self._mutations.unknown(job, self.clock())
 
     async def learn(
         self, job: JobFacts, patience_seconds: float | None = _PATIENCE_SECONDS
     ) -> None:
-        """Learn what the API server makes of the pods of ``job``, as far as it is not known.
+        """Learn the API server's unknown changes to the pods of ``job``.
 
-        An answer that takes longer than ``patience_seconds`` (None: any time) comes later.
+        Return after ``patience_seconds`` (None: no limit), even if an answer is still missing.
 
         Raises:
-            AdmissionRejected: it refuses one of them.
-            ApiError: it failed.
+            AdmissionRejected: the API server rejects one of the pods.
+            ApiError: a dry run failed.
         """
         unknown = self._mutations.unknown(job, self.clock())
         if not unknown:
             return
         runs = [run for place in unknown if (run := self._run(job, place)) is not None]
         if runs:
-            done, late = await asyncio.wait(runs, timeout=patience_seconds)
-            if late:
+            done, pending = await asyncio.wait(runs, timeout=patience_seconds)
+            if pending:
                 _log.info("dry run is late", gang=job.key, seconds=patience_seconds)
             for run in done:
                 run.result()
 
     def _run(self, job: JobFacts, place: int) -> asyncio.Task[None] | None:
-        """Return the dry run of a task's pods; None where there are too many at the moment."""
+        """Return the dry run of a task's pods; None if there are too many at the moment."""
         shape = job.pod_shapes[place]
         run = self._under_way.get(shape)
         if run is None and not self._limiter.take(job.key[0]):
             run = self._under_way[shape] = asyncio.create_task(self._try(job, place))
-            run.add_done_callback(lambda ended: self._end(shape, ended))
+            run.add_done_callback(lambda task: self._end(shape, task))
         return run
 
-    def _end(self, shape: PodShape, ended: asyncio.Task[None]) -> None:
+    def _end(self, shape: PodShape, task: asyncio.Task[None]) -> None:
         del self._under_way[shape]
-        if not ended.cancelled():
-            ended.exception()  # it is nobody's where all have stopped waiting for it
+        if not task.cancelled():
+            task.exception()  # marks the exception as read if no caller waits any more
 
     async def _try(self, job: JobFacts, place: int) -> None:
         try:
@@ -122,24 +122,24 @@ class DryRuns:
             self._mutations.put(job, place, pod, self.clock(), changes)
         except ApiError as error:
             if _UNSUPPORTED in error.message:
-                await self._cannot_tell(job, place, error.message)
+                await self._plan_unchanged(job, place, error.message)
                 return
-            if error.is_already_exists:  # a pod of the last start, or a stranger's: they will tell
+            if error.is_already_exists:  # the name is taken, by the last start or another owner
                 return
             raise rejection_of(error) or error from error
         except (ValueError, msgspec.DecodeError, msgspec.ValidationError) as error:
-            await self._cannot_tell(job, place, f"a pod came back from a dry run with {error}")
+            await self._plan_unchanged(job, place, f"a pod came back from a dry run with {error}")
             return
         self.state.apply_mutations(job.key[0])
-        self.state.requeue(job.key)  # it may stop others from now on
+        self.state.requeue(job.key)  # it may preempt others from now on
 
-    async def _cannot_tell(self, job: JobFacts, place: int, why: str) -> None:
+    async def _plan_unchanged(self, job: JobFacts, place: int, cause: str) -> None:
         self._mutations.put_unchanged(job, place, self.clock())
-        # An earlier answer no longer counts, which may have said that admission gates the pods.
+        # Drop an earlier answer, which may have reported a gate from admission.
         self.state.apply_mutations(job.key[0])
         self.state.requeue(job.key)
-        _log.warning("planned without a dry run", gang=job.key, why=why)
-        message = f"planned without a dry run of task {job.tasks[place].name}: {why[:700]}"
+        _log.warning("planned without a dry run", gang=job.key, why=cause)
+        message = f"planned without a dry run of task {job.tasks[place].name}: {cause[:700]}"
         reason = Reason.DRY_RUN_UNSUPPORTED
         await self.events.post("TrainingJob", job.key, job.uid, reason, message)
 
@@ -148,15 +148,15 @@ class DryRuns:
         requests = {task.name: task.request for task in job.tasks}
         roles = {task.name: task.role.value for task in job.tasks}
         member = Member(task.name, "", 0)
-        # Without a pin, which is not part of what the pod is planned by.
+        # Without a pin, since the plan comes after the dry run.
         plan = PlanFacts(
             *(0, 0, job.spec_hash, "Score", 0.0, requests, roles, (member,)), queue=job.queue
         )
-        known = self.state.settings.known_accelerators
-        return PodFactory(job, plan, self.progress, accelerators=known).manifest(member)
+        accelerators = self.state.settings.known_accelerators
+        return PodFactory(job, plan, self.progress, accelerators=accelerators).manifest(member)
 
     def check(self, job: JobFacts, hold: Hold) -> None:
-        """Try the pods of a job that waits, if nothing is known of them yet, or not any more."""
+        """Start a dry run of a waiting job's pods if their changes are unknown or outdated."""
         is_due = self.work.rejections.is_due(job.uid)
         # Only a dry run shows that admission no longer changes or refuses the pods.
         is_known_fault = hold.gang.fault is not None and job.altered is None and not is_due
@@ -168,8 +168,8 @@ class DryRuns:
         if is_due or self._mutations.unknown(job, self.clock()):
             self._checked.add(job.uid)
             self._checked_in[job.key[0]] += 1
-            # Most jobs are admitted within a moment, and learn it then. The first in line may have
-            # to stop others, which it may only after the answer.
+            # Most jobs are admitted within a moment, and learn the changes then. The first in the
+            # queue may have to preempt others, which needs the answer.
             is_urgent = is_due or hold.position == 1
             self._checks.start(self._check(job, 0.0 if is_urgent else self.check_seconds, is_due))
 
@@ -181,7 +181,7 @@ class DryRuns:
                 return
             if is_due:
                 self._mutations.forget(current)
-            # One who waits can wait for a webhook for as long as the API server does.
+            # A waiting job can wait for a webhook as long as the API server does.
             await self.learn(current, patience_seconds=None)
             if is_due and self.is_answered(current):
                 self.work.rejections.lift(current.uid)
@@ -203,7 +203,7 @@ class DryRuns:
         current = self.state.jobs.get(job.key)
         if current is None or current.uid != job.uid or not self.work.is_free(job.key):
             return
-        # A quota that is full now is no fault of the template: where there is room, it is tried.
+        # A full quota is no fault of the template: the job starts if there is room later.
         is_full = "exceeded quota" in str(rejected)
         if is_due or not is_full:
             self.work.reject(current, rejected, is_dry_run=True)
@@ -215,7 +215,7 @@ class DryRuns:
         requests: Mapping[str, Request],
         labels: Mapping[str, Mapping[str, str]],
     ) -> None:
-        """Take in what pods of ``job`` ask and which labels they have, where not as planned."""
+        """Record the requests and labels of created pods of ``job`` that differ from the plan."""
         for place, task in enumerate(job.tasks):
             changed = requests.get(task.name, ()), labels.get(task.name, {})
             if any(changed):

@@ -1,8 +1,8 @@
 """Kubernetes Events, aggregated: one per object and reason in five minutes, then a count.
 
-Events are for ``kubectl describe`` alone. Losing one is harmless, flooding etcd is not, so nothing
-is retried, and a namespace in which too much happens at once goes without: tenants choose how many
-objects there are to tell of, and write slots are shared by all.
+Only ``kubectl describe`` reads Events. A lost event is harmless, but a flood in etcd is not. So
+events are not retried, and a namespace with too many at once loses some: tenants choose the number
+of objects, and all share the write slots.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from bireme_operator.writes import Writes
 _log = structlog.get_logger(__name__)
 _QUIET_SECONDS = 300.0
 _REMEMBERED = 10_000
-# Of one namespace. A burst is more than most clusters have gangs.
+# Limits of one namespace. The burst exceeds the number of gangs in most clusters.
 _PER_SECOND, _BURST = 10.0, 500.0
 
 
@@ -37,7 +37,7 @@ class _Series:
 class Events:
     """Posts events; ``now`` gives POSIX seconds, ``clock`` monotonic ones.
 
-    ``count_left_out`` is called for each that was too much for its namespace.
+    ``count_left_out`` is called for each event above the limit of its namespace.
     """
 
     writes: Writes
@@ -88,7 +88,7 @@ class Events:
         self, kind: str, key: Key, uid: str, reason: Reason, message: str, series: _Series
     ) -> dict[str, Any]:
         # The same name for the same object and reason: after a restart or a change of leader the
-        # event goes on to be counted, and no second one appears.
+        # existing event counts on, and no second one appears.
         digest = hashlib.sha256(f"{uid}/{reason}".encode()).hexdigest()[:12]
         name = f"{key[1][:200].rstrip('-.')}.{digest}"
         return {

@@ -1,7 +1,7 @@
-"""Carries a decision out: starts gangs, stops and resizes others, reports to those that wait.
+"""Carries out a decision: starts, stops and resizes gangs, and reports on the waiting ones.
 
-A decision was made on the objects as they were when its cycle began. A gang whose objects have
-changed since is left alone; the next cycle decides on what is new.
+A decision is based on the objects at the start of its cycle. The executor skips a gang whose
+objects have changed since; the next cycle decides on the new ones.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,15 +29,14 @@ from bireme_operator.status import Urgency
 from bireme_operator.status_writer import StatusWriter
 from bireme_operator.workqueue import WorkQueue
 
-# Statuses that are made again in one cycle to see whether their numbers have changed. Few of them
-# may be written in that time, and those of 20,000 gangs took two seconds to make, in which nobody
-# else was started.
+# Limit of statuses recomputed in one cycle to find changed numbers. Few of them may be written in
+# that time, and those of 20,000 gangs took two seconds, during which no gang could start.
 _MAX_REFRESHED = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """A snapshot to decide on, and the objects that it was made of."""
+    """A snapshot to decide on, and its source objects."""
 
     snapshot: ClusterSnapshot
     jobs: Mapping[Key, JobFacts]
@@ -62,46 +61,48 @@ class DecisionExecutor:
     now: Callable[[], float]
     outlooks: Outlooks | None = None
     start_ranges: StartRanges = field(default_factory=StartRanges)
-    _told: dict[str, tuple[JobFacts | GroupFacts, Reason]] = field(default_factory=dict)
-    """By uid, objects that wait as they were when they had been told this reason."""
+    _last_reports: dict[str, tuple[JobFacts | GroupFacts, Reason]] = field(default_factory=dict)
+    """Waiting objects as of their latest report, with its reason, by uid."""
     _next_refreshed: str = ""
-    """Uid of the gang from which on the next cycle refreshes statuses."""
+    """Uid of the gang at which the next cycle begins to refresh statuses."""
 
     def basis(self, snapshot: ClusterSnapshot) -> Basis:
-        """Return ``snapshot`` with the objects as they are now."""
+        """Return ``snapshot`` with the present objects."""
         return Basis(snapshot, dict(self.state.jobs), dict(self.state.groups))
 
     def carry_out(self, decision: Decision, basis: Basis) -> None:
-        """Begin everything that was decided."""
-        # 1. Admissions. A gang that is busy or has just failed keeps its place in the order, and
-        #    is decided on again soon.
+        """Begin all actions of ``decision``."""
+        # 1. Admissions. A gang that is busy or has just failed keeps its place in the order until
+        #    the next decision.
         free = self.work.is_free
         for admit in (admit for admit in decision.admitted if free(admit.gang.key)):
-            with self.errors.isolated(admit.gang.key):
+            with self.errors.isolate(admit.gang.key):
                 self._admit(admit, basis)
         # 2. Preemptions: all victims of one preemptor together.
         self.preemptions.carry_out(decision, basis.jobs, basis.groups)
         # 3. Resizes.
         for resize in decision.resized:
-            with self.errors.isolated(resize.gang.key):
+            with self.errors.isolate(resize.gang.key):
                 self.resizes.carry_out(resize, basis.snapshot, basis.jobs)
-        # 4. Reports: why the others wait, and when they should start.
+        # 4. Reports: reasons and estimated starts of waiting gangs.
         reserved = self.start_ranges.update(basis.snapshot, decision)
-        starts = {**self._foreseen(basis.snapshot.now), **reserved}
+        starts = {**self._forecast(basis.snapshot.now), **reserved}
         firsts = reserved.keys() | _heads(decision)
         waiting = {gang.uid for gang in basis.snapshot.waiting}
-        self._told = {uid: told for uid, told in self._told.items() if uid in waiting}
-        held = [hold for hold in decision.held if free(hold.gang.key)]
-        refreshed = self._refreshed(held)
-        for hold in held:
-            with self.errors.isolated(hold.gang.key):
+        self._last_reports = {
+            uid: report for uid, report in self._last_reports.items() if uid in waiting
+        }
+        holds = [hold for hold in decision.held if free(hold.gang.key)]
+        refreshed = self._pick_refreshable(holds)
+        for hold in holds:
+            with self.errors.isolate(hold.gang.key):
                 uid = hold.gang.uid
                 flags = {"is_first": uid in firsts, "may_refresh": uid in refreshed}
                 self._hold(hold, starts.get(uid), basis, **flags)
 
-    def _refreshed(self, held: Sequence[Hold]) -> set[str]:
-        """Return the uids of those whose numbers may be refreshed in this cycle, in turn."""
-        uids = [hold.gang.uid for hold in held]
+    def _pick_refreshable(self, holds: Sequence[Hold]) -> set[str]:
+        """Return the uids of the gangs whose numbers may be refreshed in this cycle, in turns."""
+        uids = [hold.gang.uid for hold in holds]
         if len(uids) <= _MAX_REFRESHED:
             return set(uids)
         first = uids.index(self._next_refreshed) if self._next_refreshed in uids else 0
@@ -118,21 +119,25 @@ class DecisionExecutor:
                 self.metrics.count_admission(admit, snapshot)
                 self.pod_groups.admit(group, admit, plan, self.now())
             return
-        job, seen = self.state.jobs.get(key), basis.jobs.get(key)
-        if job is not None and seen is not None and is_same_demand(self.state, job, seen):
+        job, decided_job = self.state.jobs.get(key), basis.jobs.get(key)
+        if (
+            job is not None
+            and decided_job is not None
+            and is_same_demand(self.state, job, decided_job)
+        ):
             self.metrics.count_admission(admit, snapshot)
             self.admission.admit(job, admit, snapshot)
 
-    def _foreseen(self, now: float) -> Mapping[str, StartRange]:
-        """Return the ranges of the outlook that can still come true, by uid."""
+    def _forecast(self, now: float) -> Mapping[str, StartRange]:
+        """Return the forecast start ranges that have not passed yet, by uid."""
         latest = self.outlooks.latest if self.outlooks is not None else None
         if latest is None:
             return {}
-        # What has passed by now was wrong, and the next outlook says something else.
+        # A range that has passed was wrong; the next forecast replaces it.
         return {
-            uid: found
-            for uid, found in latest.ranges.items()
-            if (found.earliest if found.latest is None else found.latest) > now
+            uid: start
+            for uid, start in latest.ranges.items()
+            if (start.earliest if start.latest is None else start.latest) > now
         }
 
     def _hold(
@@ -147,9 +152,9 @@ class DecisionExecutor:
         key, now = hold.gang.key, basis.snapshot.now
         is_unfit = hold.reason in (Reason.NEVER_FITS, Reason.NODES_NOT_READY)
         if is_unfit and self.troubles.exempt(hold.gang):
-            return  # it may fit on nodes that it was kept from: the next cycle says
-        hold = self.troubles.explained(hold, basis.snapshot)
-        hold = self.start_failures.explained(hold, now)
+            return  # it may fit on nodes that it avoided; the next cycle decides
+        hold = self.troubles.explain(hold, basis.snapshot)
+        hold = self.start_failures.explain(hold, now)
         if hold.gang.kind == "PodGroup":
             group = self.state.groups.get(key)
             if (
@@ -157,36 +162,36 @@ class DecisionExecutor:
                 and group is basis.groups.get(key)
                 and self._is_news(group, hold, may_refresh)
             ):
-                asked = asked_by(self.state.newcomers(group))
-                wanted = pod_groups.waiting_status(group, hold, now, asked)
-                self._note(group, hold, self.reports.submit_group(group, wanted))
+                total_request = asked_by(self.state.newcomers(group))
+                new_status = pod_groups.waiting_status(group, hold, now, total_request)
+                self._note(group, hold, self.reports.submit_group(group, new_status))
             return
         job = self.state.jobs.get(key)
         if job is not None and job is basis.jobs.get(key):
-            # Of those further back an estimate is written with their other numbers.
+            # For gangs further back the estimate is written with their other numbers.
             if (is_first and start is not None) or self._is_news(job, hold, may_refresh):
-                wanted = status.waiting(
+                new_status = status.waiting_status(
                     job, hold, now, start, self.state.settings.known_accelerators
                 )
-                self._note(job, hold, self.reports.submit_job(job, wanted))
+                self._note(job, hold, self.reports.submit_job(job, new_status))
             self.admission.dry_runs.check(job, hold)
 
     def _is_news(self, facts: JobFacts | GroupFacts, hold: Hold, may_refresh: bool) -> bool:
-        """Return whether a status that says ``hold`` could be written now."""
-        # To make the statuses of a long line takes longer than to decide on it.
+        """Return whether a status with ``hold`` could be written now."""
+        # Computing the statuses of a long queue takes longer than deciding on it.
         if not self.reports.may_write(facts.uid, facts.key[0]):
             return False
-        told, reason = self._told.get(facts.uid, (None, None))
-        is_new = told is not facts or reason is not hold.reason
+        reported_facts, reason = self._last_reports.get(facts.uid, (None, None))
+        is_new = reported_facts is not facts or reason is not hold.reason
         return is_new or (may_refresh and self.reports.may_refresh(facts.uid, facts.key[0]))
 
     def _note(self, facts: JobFacts | GroupFacts, hold: Hold, how_urgent: Urgency) -> None:
         if how_urgent <= Urgency.NUMBERS and hold.reason not in status.TELLING:
-            self._told[facts.uid] = facts, hold.reason
+            self._last_reports[facts.uid] = facts, hold.reason
 
 
 def _heads(decision: Decision) -> set[str]:
-    """Return the uids of the gangs that are the first in line of their queues."""
+    """Return the uids of the first waiting gang of each queue."""
     heads: dict[str, Hold] = {}
     for hold in decision.held:
         if hold.position is not None:

@@ -1,15 +1,15 @@
-"""The objects that a new leader makes: the Queue ``default``, and a learned shadow.
+"""The objects that a new leader creates: the Queue ``default``, and a learned shadow.
 
-The chart could make them only by asking the cluster while it renders, which what applies rendered
-manifests cannot do. Each has a section in the settings file; without it nothing is made. One that
-exists is somebody's and stays as it is.
+The chart could create them only with a lookup in the cluster at render time, which tools that apply
+rendered manifests do not support. Each has a section in the settings file; without it the leader
+creates nothing. An existing object stays unchanged.
 
-* ``defaultQueue``: the spec of the Queue ``default``, for jobs that name none, where there is none.
+* ``defaultQueue``: the spec of the Queue ``default``, for jobs that name no queue.
 * ``learnedShadow``: the checkpoint of the SchedulingPolicy ``bireme-learned-shadow``, a trained
-  policy that is compared from day one. It is made once per version of Bireme: an administrator who
-  deletes it is rid of it until an upgrade. That it was made is remembered by a Lease that nobody
-  holds, beside the operator's own: the operator has the right to make one, and needs none to read
-  it.
+  policy for comparison from the first day. It is created once per version of Bireme: if an
+  administrator deletes it, it stays away until an upgrade. A Lease without a holder, beside the
+  operator's own, records the creation: the operator may create a Lease, and needs no permission to
+  read it.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ def queue_spec(document: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return the spec of the default queue in a settings file; None without one.
 
     Raises:
-        SettingError: it is not the spec of a Queue.
+        SettingError: the section is not the spec of a Queue.
     """
     return _section(document, "defaultQueue", QueueSpec)
 
@@ -46,7 +46,7 @@ def shadow_checkpoint(document: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return the checkpoint of the learned shadow in a settings file; None without one.
 
     Raises:
-        SettingError: it is not the checkpoint of a SchedulingPolicy.
+        SettingError: the section is not the checkpoint of a SchedulingPolicy.
     """
     return _section(document, "learnedShadow", CheckpointReference)
 
@@ -67,7 +67,7 @@ def _section(
 
 
 async def make_default_queue(spec: Mapping[str, Any], tenancy: Tenancy, writes: Writes) -> None:
-    """Create the queue unless ``tenancy`` knows it; tried until the API server has decided."""
+    """Create the queue unless ``tenancy`` has it; retry until the API server decides."""
     queue = {
         "apiVersion": names.API_VERSION,
         "kind": "Queue",
@@ -75,13 +75,13 @@ async def make_default_queue(spec: Mapping[str, Any], tenancy: Tenancy, writes: 
         "spec": spec,
     }
     if names.DEFAULT_QUEUE not in tenancy.queue_manifests:
-        await _created(queue, writes.create_queue)
+        await _create(queue, writes.create_queue)
 
 
 async def make_learned_shadow(
     checkpoint: Mapping[str, Any], namespace: str, writes: Writes
 ) -> None:
-    """Create the policy unless this version of Bireme has; tried until the API server decides."""
+    """Create the policy unless this version has done so; retry until the API server decides."""
     lease = {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
@@ -93,19 +93,19 @@ async def make_learned_shadow(
         "metadata": {"name": SHADOW_NAME},
         "spec": {"checkpoint": dict(checkpoint), "stage": "Shadow"},
     }
-    if await _created(lease, writes.create_lease):
-        await _created(policy, writes.create_policy)
+    if await _create(lease, writes.create_lease):
+        await _create(policy, writes.create_policy)
 
 
 def shadow_marker(release: str) -> str:
-    """Return the name of the Lease that says that version ``release`` has made the shadow."""
+    """Return the name of the Lease that records the shadow's creation by version ``release``."""
     return f"{SHADOW_NAME}-{release}".lower().replace("+", "-")
 
 
-async def _created(
+async def _create(
     manifest: Mapping[str, Any], create: Callable[[Mapping[str, Any]], Awaitable[None]]
 ) -> bool:
-    """Create an object; return False where somebody else has, or it is refused."""
+    """Create an object; return False if another client has created it, or it is refused."""
     failures, kind, name = 0, manifest["kind"], manifest["metadata"]["name"]
     while True:
         try:
@@ -114,7 +114,7 @@ async def _created(
             return False
         except ApiError as error:
             if error.is_already_exists:
-                return failures > 0  # of the request before, the answer was lost
+                return failures > 0  # perhaps the previous request's answer was lost
             if not error.is_retryable:
                 _log.error("not made", kind=kind, name=name, error=str(error))
                 return False

@@ -1,12 +1,12 @@
-"""Stops pods of other controllers, which count against them what becomes of their pods.
+"""Stops pods owned by other controllers, which count deletions as failures.
 
-A pod that is merely deleted counts as a failure of its own with a Job. So a Job or JobSet all of
-whose pods go is suspended for a moment (:mod:`bireme_operator.suspensions`), and all other pods are
-evicted: the API server asks their PodDisruptionBudgets and sets the condition DisruptionTarget, by
-which a Job's ``podFailurePolicy`` tells a disruption from a failure.
+A Job counts a deleted pod as a failure. So if all pods of a Job or JobSet stop, this module
+suspends it for a moment (:mod:`bireme_operator.suspensions`). It evicts all other pods: the API
+server checks their PodDisruptionBudgets and sets the condition DisruptionTarget, by which a Job's
+``podFailurePolicy`` distinguishes a disruption from a failure.
 
-What a budget keeps is waited for, with all other pods of the stop, because half a gang trains
-nothing. Past a time limit, and on nodes that are lost, no budget is asked: the condition is set
+If a budget protects a pod, the whole stop waits, because half a gang cannot train. Past a time
+limit, and on lost nodes, pods are deleted without their budgets: this module sets the condition
 first, as kube-scheduler does before it deletes a victim.
 """
 
@@ -24,27 +24,27 @@ from bireme.kube.client import ApiError
 from bireme.kube.conditions import disruption_target
 from bireme.kube.pod_groups import GroupFacts
 from bireme.kube.pods import PodFacts
-from bireme_operator.actuator import granted_grace
+from bireme_operator.actuator import grace_override
 from bireme_operator.budget_claims import BudgetClaims
 from bireme_operator.lifecycle import EVICTING_SECONDS
 from bireme_operator.suspensions import Owner, Suspensions
 from bireme_operator.writes import Writes
 
-# Of the API server's words, which are 429 like those of an overload.
+# Text that tells a budget's refusal from throttling; both have status 429.
 _IS_KEPT = "disruption budget"
 _TOO_MANY_REQUESTS = 429
-# An error that lasts for so long is told in the words of the API server.
+# An error that lasts this long is reported with the API server's message.
 _LASTING_SECONDS = 10.0
 _log = structlog.get_logger(__name__)
 
 
 class KeptByBudget(Exception):  # noqa: N818  # a state: the stop is tried again
-    """A budget, or a lasting refusal, keeps a pod that is to go; the message says which and how."""
+    """A budget, or a lasting refusal, keeps a pod from stopping; the message names it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """What a stop came to: the uids of all pods that go, and what users should know."""
+    """Result of a stop: the uids of all stopping pods, and notes for users."""
 
     uids: frozenset[str]
     notes: tuple[str, ...]
@@ -58,11 +58,11 @@ class Guests:
     suspensions: Suspensions
     claims: BudgetClaims
     lost_node: Callable[[str], str]
-    """Gives the reason for which a node counts as lost; empty when it does not."""
+    """Returns the reason why a node counts as lost; empty when it does not."""
     clock: Callable[[], float]
     now: Callable[[], float]
     max_grace_seconds: int = 2**31 - 1
-    """The most grace that a pod gets which is stopped."""
+    """Limit of the grace period of a stopped pod."""
     _kept_since: dict[str, float] = field(default_factory=dict)
 
     async def stop(
@@ -70,85 +70,92 @@ class Guests:
         group: GroupFacts | Orphans,
         pods: Sequence[PodFacts],
         spare: Sequence[PodFacts],
-        why: str,
+        cause: str,
         *,
         overrides_budgets: bool = False,
     ) -> Stopped:
-        """Stop ``pods`` of ``group``, all of them or none as far as budgets can tell.
+        """Stop ``pods`` of ``group``, all or none as far as budgets can tell in advance.
 
-        Those in ``spare`` stay, unless an owner can only be suspended with them. Where it
-        ``overrides_budgets``, these are not asked.
+        Pods in ``spare`` stay, unless an owner can only be suspended with them. With
+        ``overrides_budgets`` a budget keeps no pod.
 
         Raises:
-            KeptByBudget: a budget keeps one. To be tried again.
-            ApiError: one stays, after all have been tried.
+            KeptByBudget: a budget keeps a pod; try again.
+            ApiError: a pod stays, after all have been tried.
         """
-        # 1. On a lost node nothing runs that a budget could keep, and no kubelet confirms an end.
+        # 1. A pod on a lost node needs no budget, and no kubelet confirms its end.
         lost = [pod for pod in pods if pod.node and self.lost_node(pod.node)]
-        others = [pod for pod in pods if pod not in lost and not pod.is_leaving]
+        other_pods = [pod for pod in pods if pod not in lost and not pod.is_leaving]
         notes: list[str] = []
-        owners = await self.suspensions.owners(group.key, (*lost, *others), spare, notes)
+        owners = await self.suspensions.owners(group.key, (*lost, *other_pods), spare, notes)
 
-        # 2. Budgets are asked about all pods before one is touched.
-        with_owners = [p for owner in owners for p in owner.pods if p not in (*lost, *others)]
+        # 2. Check the budgets of all pods before stopping the first.
+        with_owners = [p for owner in owners for p in owner.pods if p not in (*lost, *other_pods)]
         is_overdue = overrides_budgets or self._is_overdue(group.uid)
-        kept = await self._kept(group, [*others, *with_owners], may_ignore=is_overdue)
-        if kept:
+        refusal = await self._budget_refusal(
+            group, [*other_pods, *with_owners], may_ignore=is_overdue
+        )
+        if refusal:
             self._kept_since.setdefault(group.uid, self.clock())
-        if kept and not is_overdue:
-            raise KeptByBudget(kept)
+        if refusal and not is_overdue:
+            raise KeptByBudget(refusal)
 
-        # 3. Through their owners, which counts against nobody.
-        went = await self._suspend(group.key, owners, notes)
-        others = [pod for pod in others if pod.uid not in went]
+        # 3. Suspend the owners; then no stopped pod counts as failed.
+        stopped_uids = await self._suspend(group.key, owners, notes)
+        other_pods = [pod for pod in other_pods if pod.uid not in stopped_uids]
 
-        # 4. One by one; where a budget is overridden, or the API server has refused evictions for
-        #    as long whatever budgets say, marked first.
+        # 4. Stop the other pods one by one. Mark them first if the stop overrides a budget, or if
+        #    the API server has refused evictions for as long, for any cause.
         works = [self._delete(pod, "NodeLost", self.lost_node(pod.node), 0) for pod in lost]
         if is_overdue:
-            reason, message = "PreemptionByScheduler", f"Bireme takes the gang's places back: {why}"
-            works += [self._delete(pod, reason, message, self._grace(pod)) for pod in others]
+            reason, message = (
+                "PreemptionByScheduler",
+                f"Bireme takes the gang's places back: {cause}",
+            )
+            works += [self._delete(pod, reason, message, self._grace(pod)) for pod in other_pods]
         else:
-            works += [self.writes.evict_pod(pod.key, pod.uid, self._grace(pod)) for pod in others]
-        await self._all(group.uid, works)
+            works += [
+                self.writes.evict_pod(pod.key, pod.uid, self._grace(pod)) for pod in other_pods
+            ]
+        await self._run_all(group.uid, works)
         self._kept_since.pop(group.uid, None)
-        return Stopped(went | {pod.uid for pod in pods}, tuple(notes))
+        return Stopped(stopped_uids | {pod.uid for pod in pods}, tuple(notes))
 
     async def cut_short(self, pods: Sequence[PodFacts]) -> None:
-        """Delete pods again that are ending and have more grace than stops grant."""
+        """Delete ending pods again that have more grace than ``max_grace_seconds``."""
         for pod in pods:
             await self.writes.delete_pod(pod.key, pod.uid, self.max_grace_seconds)
 
     def _grace(self, pod: PodFacts) -> int | None:
-        return granted_grace(pod, self.max_grace_seconds)
+        return grace_override(pod, self.max_grace_seconds)
 
     async def _suspend(
         self, group: Key, owners: Sequence[Owner], notes: list[str]
     ) -> frozenset[str]:
-        """Suspend ``owners`` for a moment; return the uids of the pods that went with them."""
+        """Suspend ``owners`` for a moment; return the uids of the pods that stopped with them."""
         stops = (self.suspensions.stop(owner, group) for owner in owners)
         results = await asyncio.gather(*stops, return_exceptions=True)
-        went: set[str] = set()
+        stopped_uids: set[str] = set()
         for owner, result in zip(owners, results, strict=True):
             if isinstance(result, ApiError) and result.is_forbidden:
                 notes.append(f"{owner.name} may not be suspended ({result.message})")
             elif isinstance(result, BaseException):
                 raise result
             elif result:
-                went |= {pod.uid for pod in owner.pods}
+                stopped_uids |= {pod.uid for pod in owner.pods}
             else:
                 notes.append(f"{owner.name} did not act on its suspension")
-        return frozenset(went)
+        return frozenset(stopped_uids)
 
-    async def _kept(
+    async def _budget_refusal(
         self, group: GroupFacts | Orphans, pods: Sequence[PodFacts], *, may_ignore: bool
     ) -> str:
-        """Return which budget keeps one of ``pods`` and how; empty if none does, and all may go.
+        """Return the refusal of a budget that protects one of ``pods``; empty if all may stop.
 
-        Where ``may_ignore``, budgets that cannot be read keep none.
+        With ``may_ignore`` unreadable budgets protect no pod.
         """
         if not any(pod.phase == "Running" for pod in pods):
-            return ""  # no budget counts the others
+            return ""  # budgets count only running pods
         namespace = group.key[0]
         async with self.claims.lock:
             try:
@@ -158,14 +165,14 @@ class Guests:
                     raise
                 _log.info("budgets not read", namespace=namespace, error=str(error))
                 return ""
-            going = self.claims.pending(namespace, without=(group.uid,))
-            kept = disruption_budgets.refusal(budgets, pods, going)
-            if not kept:
+            pending = self.claims.pending(namespace, without=(group.uid,))
+            refusal = disruption_budgets.refusal(budgets, pods, pending)
+            if not refusal:
                 self.claims.add(group.uid, pods)
-        return kept
+        return refusal
 
     def _is_overdue(self, uid: str) -> bool:
-        """Return whether pods of the group have been kept for as long as budgets are asked."""
+        """Return whether budgets have kept pods of the group past the time limit."""
         since = self._kept_since.get(uid)
         return since is not None and self.clock() - since >= EVICTING_SECONDS
 
@@ -180,11 +187,11 @@ class Guests:
                 _log.info("condition not set", pod=pod.key, error=str(error))
         await self.writes.delete_pod(pod.key, pod.uid, grace_seconds)
 
-    async def _all(self, uid: str, works: Sequence[Coroutine[Any, Any, None]]) -> None:
+    async def _run_all(self, uid: str, works: Sequence[Coroutine[Any, Any, None]]) -> None:
         for result in await asyncio.gather(*works, return_exceptions=True):
             if isinstance(result, ApiError) and result.status:
-                # A budget has shrunk meanwhile, or the API server or a webhook refuses for another
-                # reason: it does not matter to half a gang which. No answer at all is no refusal.
+                # A budget may have shrunk meanwhile, or the API server or a webhook refuses for
+                # another reason; both leave half a gang. A missing answer is no refusal.
                 since = self._kept_since.setdefault(uid, self.clock())
                 is_kept = result.status == _TOO_MANY_REQUESTS and _IS_KEPT in result.message
                 if is_kept or self.clock() - since >= _LASTING_SECONDS:
@@ -193,5 +200,5 @@ class Guests:
                 raise result
 
     def forget(self, uids: Container[str]) -> None:
-        """Drop what is remembered of groups that are gone; ``uids`` are those that exist."""
-        self._kept_since = {uid: at for uid, at in self._kept_since.items() if uid in uids}
+        """Drop the records of deleted groups; ``uids`` are those of the existing ones."""
+        self._kept_since = {uid: since for uid, since in self._kept_since.items() if uid in uids}

@@ -13,15 +13,15 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from bireme.connections import MAX_OPEN, ConnectionLimiter, Peer
 
 MAX_OF_PROXY: Final = MAX_OPEN // 2
-"""Connections from one address where users are answered, who all come through the API server."""
+"""Connections from one address if users are served, who all come through the API server."""
 
 _LIMITER: Final = web.AppKey("limiter", ConnectionLimiter)
 
 
 def keep_connection(request: web.Request) -> None:
-    """Have the connection of ``request``, whose sender is known, kept until it is answered."""
+    """Keep the connection of ``request``, whose sender is known, until its answer."""
     limiter, peer = request.app.get(_LIMITER), _peer_of(request)
-    if limiter is not None and peer is not None:  # else nothing ends connections
+    if limiter is not None and peer is not None:  # without a limiter connections stay open
         limiter.begin_answer(peer)
 
 
@@ -41,7 +41,7 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 
 def _protocol(runner: web.AppRunner) -> asyncio.BaseProtocol:
-    assert runner.server is not None  # noqa: S101  # it was set up before the port was opened
+    assert runner.server is not None  # noqa: S101  # start sets it up before opening the port
     return runner.server()
 
 
@@ -68,7 +68,7 @@ class HttpServer:
             OSError: the port is taken, or the address is not this machine's.
         """
         self._runner = runner = web.AppRunner(app, access_log=None)
-        # The port is open to the cluster: without a bound, idle connections use up the files.
+        # The port is open to the cluster: without a bound, idle connections exhaust the files.
         self._limiter = ConnectionLimiter(lambda: _protocol(runner), tls, max_of_one)
         app[_LIMITER] = self._limiter
         app.middlewares.append(_answer)
@@ -76,7 +76,7 @@ class HttpServer:
         return self._limiter.open(host, port)
 
     async def stop(self) -> None:
-        """Accept no more connections and end those that are open, if it was started."""
+        """Stop accepting connections and close the open ones, if the server was started."""
         if self._limiter is not None:
             await self._limiter.close()
         if self._runner is not None:
@@ -84,13 +84,13 @@ class HttpServer:
 
 
 class Part(Protocol):
-    """What answers beside the probes."""
+    """An endpoint beside the probes."""
 
     def add_to(self, app: web.Application) -> None: ...
 
 
 class HealthEndpoint:
-    """Endpoint of /healthz, /readyz and /metrics; each check returns what is wrong, or ""."""
+    """Endpoint of /healthz, /readyz and /metrics; each check returns the fault, or ""."""
 
     def __init__(
         self, registry: CollectorRegistry, healthy: Callable[[], str], ready: Callable[[], str]
@@ -100,7 +100,7 @@ class HealthEndpoint:
         self._server = HttpServer()
 
     async def start(self, host: str, port: int, *parts: Part) -> None:
-        """Listen on ``host:port``, with ``parts`` beside what it serves itself; raises OSError."""
+        """Listen on ``host:port``, and serve ``parts`` too; raises OSError."""
         app = web.Application()
         for part in parts:
             part.add_to(app)

@@ -1,8 +1,8 @@
-"""Brings the Service of a running TrainingJob back, by whose names its replicas find each other.
+"""Restores the Service of a running TrainingJob, through which its replicas find each other.
 
-A Service that a user deletes, or a GitOps tool prunes, is missed only at the next look-up: by an
-elastic replica that joins, or a process that starts again. One of somebody else in its place is
-left alone, and the job says so: what runs is not stopped for it.
+A user may delete the Service, or a GitOps tool may prune it. Only the next look-up fails then: that
+of a joining elastic replica, or of a restarted process. This module leaves another owner's Service
+of the name alone and reports it on the job, whose running replicas go on.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from bireme_operator.rejections import AdmissionRejected
 from bireme_operator.status import Status
 from bireme_operator.workqueue import WorkQueue
 
-# The first pause between two looks, and the longest, by which they double.
+# First and longest pause between two attempts; pauses double.
 _PAUSES_SECONDS: Final = 5.0, 600.0
 _MAX_ERRORS: Final = 3
 _CONSEQUENCE: Final = "replicas that look for each other find nobody"
@@ -42,10 +42,10 @@ class ServiceRestorer:
     _obstacles: dict[str, str] = field(default_factory=dict)
     _errors: Counter[str] = field(default_factory=Counter)
     _hidden: Counter[str] = field(default_factory=Counter)
-    """By uid of the job, how often in a row its Service was there, which no watch shows."""
+    """By uid of the job, how often in a row its Service existed although the watch lacks it."""
 
     def restore(self, job: JobFacts, view: GangView) -> bool:
-        """Start to create the Service of a job that has pods and lacks it; False if it does not."""
+        """Start to create the Service if a job has pods and lacks it; return whether it started."""
         has_pods = any(pod is not None for _, pod in view.members)
         is_current = job.phase in ACTIVE and view.plan.attempt == job.attempt
         is_named = job.spec is not None and job.spec.rendezvous != "none"
@@ -58,9 +58,9 @@ class ServiceRestorer:
             return False
         if self.clock() < self._next_try.get(job.uid, 0.0):
             return False
-        # The watch may be late with one that was just created, and a stranger's stays for long.
-        first, longest = _PAUSES_SECONDS
-        pause = min(first * 2.0 ** min(self._hidden[job.uid], 30), longest)
+        # The watch may lag behind a creation, and another owner's Service may stay for long.
+        first, max_pause = _PAUSES_SECONDS
+        pause = min(first * 2.0 ** min(self._hidden[job.uid], 30), max_pause)
         self._next_try[job.uid] = self.clock() + pause
         asyncio.get_running_loop().call_later(pause, self.state.requeue, job.key)
         self.work.start(job.key, self._create(job))
@@ -70,35 +70,37 @@ class ServiceRestorer:
         try:
             is_new = await self.actuator.create_service(job, may_exist=True)
         except AdmissionRejected as rejected:
-            await self._tell(job, str(rejected))
+            await self._report(job, str(rejected))
         except ApiError as error:
             self._errors[job.uid] += 1
-            # The third in a row is no moment's. Without an answer it is not about this Service.
+            # Three errors in a row are not transient. A missing answer is not about this Service.
             if self._errors[job.uid] >= _MAX_ERRORS and error.status:
-                await self._tell(job, str(error))
+                await self._report(job, str(error))
             raise
         else:
-            # The watch sees the label alone, which a user may have taken off.
+            # The watch selects by label, which a user may have removed.
             self._hidden[job.uid] = 0 if is_new else self._hidden[job.uid] + 1
             self._obstacles.pop(job.uid, None)
             self._errors.pop(job.uid, None)
 
-    async def _tell(self, job: JobFacts, why: str) -> None:
-        words = f"its Service is gone, and {_CONSEQUENCE}: {why}"
-        if self._obstacles.get(job.uid) != words:
-            self._obstacles[job.uid] = words
-            await self.events.post("TrainingJob", job.key, job.uid, Reason.PODS_REFUSED, words)
+    async def _report(self, job: JobFacts, cause: str) -> None:
+        message = f"its Service is gone, and {_CONSEQUENCE}: {cause}"
+        if self._obstacles.get(job.uid) != message:
+            self._obstacles[job.uid] = message
+            await self.events.post("TrainingJob", job.key, job.uid, Reason.PODS_REFUSED, message)
 
     def add_obstacle(self, status: Status, job: JobFacts) -> Status:
-        """Return ``status`` with the words that keep the Service away, or without earlier ones."""
+        """Return ``status`` with the obstacle to the Service in its message, or without one."""
         message = str(status.get("message") or "").partition("; its Service is gone")[0]
-        if words := self._obstacles.get(job.uid):
-            message = f"{message}; {words}"
+        if obstacle := self._obstacles.get(job.uid):
+            message = f"{message}; {obstacle}"
         return {**status, "message": message}
 
     def forget(self, uids: Collection[str]) -> None:
-        """Drop what is remembered of jobs that are gone; ``uids`` are those that exist."""
-        self._next_try = {uid: at for uid, at in self._next_try.items() if uid in uids}
+        """Drop the records of deleted jobs; ``uids`` are those of the existing ones."""
+        self._next_try = {uid: time for uid, time in self._next_try.items() if uid in uids}
         self._hidden = Counter({uid: n for uid, n in self._hidden.items() if uid in uids})
         self._errors = Counter({uid: n for uid, n in self._errors.items() if uid in uids})
-        self._obstacles = {uid: of for uid, of in self._obstacles.items() if uid in uids}
+        self._obstacles = {
+            uid: obstacle for uid, obstacle in self._obstacles.items() if uid in uids
+        }

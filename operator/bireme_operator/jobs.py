@@ -1,7 +1,7 @@
-"""Reconciles one TrainingJob: records its next phase, does what its phase asks for, or reports.
+"""Reconciles one TrainingJob: records its next phase, does the work of its phase, or reports.
 
-The judgement is :mod:`bireme_operator.lifecycle`, pure functions over facts. Here its verdicts are
-written down: a change of phase is one conditional status write.
+:mod:`bireme_operator.lifecycle` decides, by pure functions over facts. This module writes: a change
+of phase is one conditional status write.
 """
 
 import asyncio
@@ -30,9 +30,9 @@ from bireme_operator.status import Status
 from bireme_operator.status_writer import StatusWriter
 from bireme_operator.workqueue import WorkQueue
 
-# When all that pods of a gang tell is known: they differ from what was planned, or all are there.
+# Transitions at which the gang's pods have shown all changes by admission.
 _TELLING = (Reason.PODS_CHANGED, Reason.GANG_RUNNING)
-# A gang that runs within this time after its pods were made is not reported meanwhile.
+# Counts are not reported within this time after the creation of pods: the gang may soon run.
 _STARTING_SECONDS = 5.0
 # Times in objects have whole seconds.
 _ROUNDED_SECONDS = 1.0
@@ -57,34 +57,34 @@ class JobReconciler:
     usage: UsageMetrics
     clock: Callable[[], float]
     stalled_after_seconds: float
-    _pods_made: dict[str, float] = field(default_factory=dict)
+    _creation_times: dict[str, float] = field(default_factory=dict)
     _judged: dict[str, int] = field(default_factory=dict)
 
-    def reconcile(self, job: JobFacts, at: Situation) -> None:
-        """Take one step with ``job``; the end of that step brings it here again."""
+    def reconcile(self, job: JobFacts, context: Situation) -> None:
+        """Start the next step for ``job``; the end of a step reconciles the job again."""
         if self.reports.is_writing(job.uid):
             return  # its status is about to change; the end of the write requeues the job
         view = self.state.view(job.key) if job.plan is not None else None
         # 1. Is it time for another phase?
-        seen = None if view is None else lifecycle.going_on(job, view, at)
-        move = lifecycle.transition(job, seen, at)
+        surviving = None if view is None else lifecycle.surviving_view(job, view, context)
+        move = lifecycle.transition(job, surviving, context)
         if move is not None and move.reason in _TELLING and view is not None:
             labels = self.state.unplanned_labels(job, view)
-            requests = lifecycle.changed_requests(view)
+            requests = lifecycle.excess_requests(view)
             self.admission.dry_runs.learn_from_pods(job, requests, labels)
         elif move is not None and move.start_failures:
             self.state.mutations.forget(job)
         if move is not None:
-            self.work.start(job.key, self._record(job, move, view, at.now))
+            self.work.start(job.key, self._record(job, move, view, context.now))
             return
         self._await_verdict(job, view)
         # 2. Does a running elastic gang differ from its plan?
-        if view is not None and self.resizes.repair(job, view, at):
+        if view is not None and self.resizes.repair(job, view, context):
             return
-        # 3. What does the recorded phase still ask for?
-        own = self.state.pods_of(job)
+        # 3. Does the recorded phase need more work?
+        pods = self.state.pods_of(job)
         action = lifecycle.pending_action(
-            *(job, view, own, at.now, at.lost_node), self.actuator.max_grace_seconds
+            *(job, view, pods, context.now, context.lost_node), self.actuator.max_grace_seconds
         )
         if action:
             plan = view.plan if view is not None else None
@@ -95,24 +95,24 @@ class JobReconciler:
             return
         # 5. Nothing to do: report counts and progress.
         if view is not None and job.phase in lifecycle.ACTIVE and not self._is_premature(job):
-            self._report(job, view, at.now)
+            self._report(job, view, context.now)
 
     def _report(self, job: JobFacts, view: GangView, now: float) -> None:
-        wanted = status.counted(dict(job.status), job, view)
-        wanted |= self.progress.status_update(job, view)
-        wanted |= self.state.resume_of(job).status_fields()
+        new_status = status.with_counts(dict(job.status), job, view)
+        new_status |= self.progress.status_update(job, view)
+        new_status |= self.state.resume_of(job).status_fields()
         if lifecycle.is_resizable(job):
-            wanted = status.sized(wanted, view, self.state.node_table)
+            new_status = status.with_size(new_status, view, self.state.node_table)
         elif view.plan.mode == "Score":
-            wanted = status.in_place(wanted, view, self.state.node_table)
+            new_status = status.with_placement(new_status, view, self.state.node_table)
         if job.phase == "Running":
             stall = stall_of(
                 *(job, view, now, self.stalled_after_seconds),
                 self.state.settings.known_accelerators,
             )
-            wanted = with_stall(wanted, view, stall)
-        wanted = self.services.add_obstacle(wanted, job)
-        self.reports.submit_job(job, wanted)
+            new_status = with_stall(new_status, view, stall)
+        new_status = self.services.add_obstacle(new_status, job)
+        self.reports.submit_job(job, new_status)
 
     def is_free(self, job: JobFacts) -> bool:
         """Return whether no work on the job and no write of its status is under way."""
@@ -128,21 +128,21 @@ class JobReconciler:
     ) -> None:
         """Record that the gang stops for another one, or for the ``reason`` of a Vacate.
 
-        ``was_lent`` tells that it gives back places that it was lent. Its life cycle does the rest.
+        ``was_lent`` is true if it returns borrowed places. Its life cycle stops the pods.
         """
-        for_nobody = int(reason in VACATED)
+        vacates = int(reason in VACATED)
         move = Transition(
             *("Restarting", reason, message),
-            preemptions=1 - for_nobody,
-            interruptions=for_nobody,
-            yields=int(was_lent and not for_nobody),
+            preemptions=1 - vacates,
+            interruptions=vacates,
+            yields=int(was_lent and not vacates),
         )
         await self._record(job, move, self.state.view(job.key), now)
 
     def _await_verdict(self, job: JobFacts, view: GangView | None) -> None:
-        """Look again when a verdict of kube-scheduler counts, although nothing may change by then.
+        """Reconcile again when kube-scheduler's verdict counts, even without a change by then.
 
-        Once for every attempt: what explains a verdict goes, which is a change, or takes minutes.
+        Once per attempt: a transient cause ends with a change, or lasts for minutes.
         """
         if view is None or not view.unbound or self._judged.get(job.uid) == job.attempt:
             return
@@ -152,12 +152,12 @@ class JobReconciler:
             asyncio.get_running_loop().call_later(wait, self.state.requeue, job.key)
 
     def _is_premature(self, job: JobFacts) -> bool:
-        """Return whether the counts are not to be reported yet: Running may follow in a moment."""
+        """Return whether it is too early to report counts, because the gang may soon run."""
         if job.phase != "Starting":
             return False
-        # A gang is not reconciled while its pods are being created, so that has just ended.
-        made = self._pods_made.setdefault(job.uid, self.clock())
-        wait = made + _STARTING_SECONDS - self.clock()
+        # A gang is not reconciled during the creation of its pods, so that has just ended.
+        creation_time = self._creation_times.setdefault(job.uid, self.clock())
+        wait = creation_time + _STARTING_SECONDS - self.clock()
         if wait <= 0:
             return False
         asyncio.get_running_loop().call_later(wait, self.state.requeue, job.key)
@@ -166,33 +166,33 @@ class JobReconciler:
     async def _record(
         self, job: JobFacts, move: Transition, view: GangView | None, now: float
     ) -> None:
-        before = {**job.status, **self.progress.status_update(job, view, at_once=True)}
-        wanted = status.moved(before, job, move, now)
+        previous = {**job.status, **self.progress.status_update(job, view, at_once=True)}
+        new_status = status.after_transition(previous, job, move, now)
         if view is not None and move.phase in (*lifecycle.ACTIVE, *FINISHED):
-            wanted = status.counted(wanted, job, view)
+            new_status = status.with_counts(new_status, job, view)
         if move.phase in FINISHED and lifecycle.are_over(self.state.pods_of(job)):
-            wanted.pop("plan", None)  # else another write would follow, which does only that
+            new_status.pop("plan", None)  # saves a second write
         in_place = move.phase in lifecycle.ACTIVE
-        await self.actuator.write_job(job, wanted, can_wait=in_place)
+        await self.actuator.write_job(job, new_status, can_wait=in_place)
         self.metrics.count_move(job, move, view, now)
-        self._count_loss(job, before, move, view, now)
+        self._count_loss(job, previous, move, view, now)
         self.start_failures.observe(job, move, now)
         self.troubles.observe(job, move, view)
-        self._pods_made.pop(job.uid, None)
-        await self.events.post("TrainingJob", job.key, job.uid, move.reason, wanted["message"])
+        self._creation_times.pop(job.uid, None)
+        await self.events.post("TrainingJob", job.key, job.uid, move.reason, new_status["message"])
 
     def _count_loss(
-        self, job: JobFacts, before: Status, move: Transition, view: GangView | None, now: float
+        self, job: JobFacts, previous: Status, move: Transition, view: GangView | None, now: float
     ) -> None:
-        """Count what a job loses that ran and does not any more, unless it has succeeded."""
+        """Count the lost work of a job that stops running without success."""
         if job.phase != "Running" or move.phase in ("Running", "Succeeded") or view is None:
             return
         nodes, label = self.state.node_table, self.state.settings.node_pool_label
-        self.usage.count_loss(lost_device_seconds(job, before, view, nodes, label, now))
+        self.usage.count_loss(lost_device_seconds(job, previous, view, nodes, label, now))
 
     def forget(self, uids: set[str]) -> None:
-        """Drop what is remembered of jobs that are gone; ``uids`` are those that exist."""
+        """Drop the records of deleted jobs; ``uids`` are those of the existing ones."""
         self.progress.forget(uids)
         self.services.forget(uids)
-        self._pods_made = {uid: x for uid, x in self._pods_made.items() if uid in uids}
+        self._creation_times = {uid: x for uid, x in self._creation_times.items() if uid in uids}
         self._judged = {uid: x for uid, x in self._judged.items() if uid in uids}

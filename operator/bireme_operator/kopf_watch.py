@@ -1,17 +1,17 @@
-"""One run of kopf, which lists and watches Bireme's own kinds and reports what it sees.
+"""One run of kopf, which lists and watches Bireme's own kinds and reports their events.
 
-kopf gets a thread and an event loop of its own: when it ends it cancels every task of its loop that
-was created after it started, and it takes over the loop's signals. So it can end, as it does at an
-in-stream error other than 410, and be started again beside the lease and the scheduling loop.
+kopf gets a thread and an event loop of its own. When it ends, it cancels every task of its loop
+that was created after its start, and it takes over the loop's signals. kopf ends at an in-stream
+error other than 410. In its own thread it can start again beside the lease and the scheduling loop.
 
-kopf also gets its HTTP session from here (:meth:`_Session.login`), for three reasons.
+This module also gives kopf its HTTP session (:meth:`_Session.login`), for three reasons.
 
-1. Credentials are those of the operator's own clients, rotated tokens included.
-2. kopf gets the metadata of objects alone; their bytes wait for its handlers in a
+1. The credentials are those of the operator's own clients, including rotated tokens.
+2. kopf gets only the metadata of objects; their bytes wait for its handlers in a
    :class:`_Backlog`. kopf's own decoding gives up at about a thousand levels of nesting, and API
    servers store ten thousand: one such object would end every run of kopf.
-3. kopf handles one event after another, however far it is behind. Of an object whose handler it has
-   not called yet it gets no second event: the handler finds the newest bytes when it is called.
+3. kopf handles one event after another, however far it is behind. While an object's handler is
+   due, kopf gets no second event of the object: the handler reads the newest bytes.
 """
 
 import asyncio
@@ -40,14 +40,13 @@ from bireme.kube.pages import PageSize
 
 _log = structlog.get_logger(__name__)
 _PAGE_SIZE: Final = 500
-# Range of the lifetime asked of the server, so that reconnects spread.
+# Range of the requested lifetime of a watch, so that reconnects spread.
 _WATCH_SECONDS: Final = (240, 300)
 # The first pause before a failed request is repeated, and the longest.
 _BACKOFF_SECONDS: Final = (0.2, 10.0)
-# A watch that the server ended sooner, and without any news, is in trouble.
+# A watch that ends sooner, without any event, counts as failing.
 _SHORT_SECONDS: Final = 1.0
-# An event whose handler kopf has not called by then is passed to it again: kopf may have dropped
-# it.
+# kopf gets an event again if it has not called the handler by then: it may have dropped the event.
 _HANDLED_SECONDS: Final = 10.0
 # Longest wait for kopf's tasks at the end of a run.
 _CANCEL_SECONDS: Final = 5.0
@@ -56,7 +55,7 @@ _JOIN_SECONDS: Final = 10.0
 
 
 class Changed(NamedTuple):
-    """An event of an object; ``type`` is that of the watch event, None in a list."""
+    """An event of an object; ``type`` is the type of the watch event, None in a list."""
 
     plural: str
     type: str | None
@@ -70,7 +69,7 @@ class Asked(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """kopf has listed a whole kind; its handlers are still being called."""
+    """kopf has listed a whole kind; calls of its handlers follow."""
 
     plural: str
 
@@ -107,24 +106,26 @@ class KopfWatch:
     _loop: asyncio.AbstractEventLoop | None = None
 
     async def run(self) -> None:
-        """Watch until kopf ends, with its error if it has one; cancelled, end it first."""
+        """Watch until kopf ends, and raise its error; when cancelled, end kopf first."""
         owner = asyncio.get_running_loop()
-        ended: asyncio.Future[BaseException | None] = owner.create_future()
-        thread = threading.Thread(target=self._live, args=(owner, ended), name="kopf", daemon=True)
+        outcome: asyncio.Future[BaseException | None] = owner.create_future()
+        thread = threading.Thread(
+            target=self._live, args=(owner, outcome), name="kopf", daemon=True
+        )
         thread.start()
         try:
-            # Shielded: also a run that is cancelled waits below for the end of its thread.
-            error = await asyncio.shield(ended)
+            # Shielded: a cancelled run, too, waits below for the end of its thread.
+            error = await asyncio.shield(outcome)
         finally:
             self._end()
-            await asyncio.wait([ended], timeout=_JOIN_SECONDS)
-            if ended.done():
-                thread.join(1)  # it has only to return
+            await asyncio.wait([outcome], timeout=_JOIN_SECONDS)
+            if outcome.done():
+                thread.join(1)  # it only has to return
         if error is not None:
             raise error
 
     def _end(self) -> None:
-        """End kopf, whether it has begun or not."""
+        """End kopf, even before its start."""
         self._is_stopping = True
         if self._loop is not None:
             with suppress(RuntimeError):  # its loop is closed: it has ended by itself
@@ -133,13 +134,12 @@ class KopfWatch:
     # --- in kopf's thread -----------------------------------------------------------------
 
     def _live(
-        self, owner: asyncio.AbstractEventLoop, ended: "asyncio.Future[BaseException | None]"
+        self, owner: asyncio.AbstractEventLoop, outcome: "asyncio.Future[BaseException | None]"
     ) -> None:
         error: BaseException | None = None
         try:
             _quieten_kopf()
-            # A loop of its own: kopf cancels every task of its loop that is younger than itself,
-            # and takes the signals over.
+            # A separate loop: kopf cancels every younger task of its loop, and takes over signals.
             loop = uvloop.new_event_loop()  # closed as it is: asyncio.run would wait for tasks
             loop.set_exception_handler(_ignore_leftovers)
             try:
@@ -148,8 +148,8 @@ class KopfWatch:
                 loop.close()
         except BaseException as raised:  # noqa: BLE001  # run raises it
             error = raised
-        with suppress(RuntimeError):  # nobody waits any more, the owner's loop is closed
-            owner.call_soon_threadsafe(_settle, ended, error)
+        with suppress(RuntimeError):  # the owner's loop is closed, so no task waits
+            owner.call_soon_threadsafe(_settle, outcome, error)
 
     async def _operate(self, owner: asyncio.AbstractEventLoop) -> None:
         self._loop = asyncio.get_running_loop()
@@ -163,7 +163,7 @@ class KopfWatch:
             settings=_settings(self.idle_seconds),
             clusterwide=True,
             standalone=True,
-            # Else kopf asks for the user's name, which a container's user need not have.
+            # Without it kopf asks for the user's name, which a container's user may lack.
             identity="bireme",  # type: ignore[arg-type]  # a str whose name is private
         )
         stop = asyncio.create_task(self._stop.wait())
@@ -176,7 +176,7 @@ class KopfWatch:
     def _registry(self, session: "_Session", backlog: "_Backlog") -> kopf.OperatorRegistry:
         registry = kopf.OperatorRegistry()
         kopf.on.login(registry=registry, backoff=1.0)(session.login)
-        # Leaders write the claim and read it by themselves; tickets are read when presented.
+        # Leaders read the claim by themselves, and tickets are read on presentation.
         passed_over = {"ClusterClaim", "Ticket"}
         for plural in (p for kind, p in names.PLURALS.items() if kind not in passed_over):
             watches = kopf.on.event(
@@ -197,16 +197,16 @@ class KopfWatch:
 
 
 async def _cancel_others() -> None:
-    """Cancel every other task of this loop, which is kopf's alone, and wait until they are done."""
-    # kopf's own way to end (run_tasks) closes its sessions before its watches: when one watch
-    # fails, the others wait for a login that never comes, and kopf neither works nor ends.
+    """Cancel every other task of this loop, which only kopf uses, and wait for their end."""
+    # kopf's own run_tasks closes its sessions before its watches: after a failed watch, the others
+    # wait for a login that never comes, and kopf neither works nor ends.
     clock = asyncio.get_running_loop().time
     deadline = clock() + _CANCEL_SECONDS
     # One cancellation is not enough: a watch that is about to list again swallows it.
-    while (others := asyncio.all_tasks() - {asyncio.current_task()}) and clock() < deadline:
-        for task in others:
+    while (other_tasks := asyncio.all_tasks() - {asyncio.current_task()}) and clock() < deadline:
+        for task in other_tasks:
             task.cancel()
-        await asyncio.wait(others, timeout=0.2)
+        await asyncio.wait(other_tasks, timeout=0.2)
 
 
 def _quieten_kopf() -> None:
@@ -222,13 +222,13 @@ def _drop_traceback(record: logging.LogRecord) -> bool:
 
 
 def _ignore_leftovers(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    # Tasks that failed and that nobody awaits: kopf has logged their errors itself.
+    # kopf has logged the errors of failed tasks itself.
     _log.debug("in kopf's loop", message=context.get("message"))
 
 
-def _settle(ended: "asyncio.Future[BaseException | None]", error: BaseException | None) -> None:
-    if not ended.done():
-        ended.set_result(error)
+def _settle(outcome: "asyncio.Future[BaseException | None]", error: BaseException | None) -> None:
+    if not outcome.done():
+        outcome.set_result(error)
 
 
 def _settings(idle_seconds: float) -> kopf.OperatorSettings:
@@ -244,7 +244,7 @@ def _settings(idle_seconds: float) -> kopf.OperatorSettings:
     settings.watching.reconnect_backoff = 0.2
     settings.networking.request_timeout = 60
     settings.networking.error_backoffs = _Backoffs()
-    # kopf's own storages would write annotations to objects: here there is none to write to.
+    # kopf's own storages would write annotations to objects, so it gets empty ones.
     settings.persistence.diffbase_storage = _NothingCompared(())
     settings.persistence.progress_storage = kopf.MultiProgressStorage(())
     return settings
@@ -253,7 +253,7 @@ def _settings(idle_seconds: float) -> kopf.OperatorSettings:
 class _Backoffs:
     """kopf's pauses between attempts at one request: jittered, growing, endless."""
 
-    # With an end, a kind that may not be read would end kopf, and with it the other four.
+    # Endless: otherwise a forbidden kind would end kopf, and with it the watches of all others.
     def __iter__(self) -> Iterator[float]:
         return (jittered_pause(failures, *_BACKOFF_SECONDS) for failures in itertools.count())
 
@@ -261,7 +261,7 @@ class _Backoffs:
 class _NothingCompared(kopf.MultiDiffBaseStorage):
     """No storage of the last state on objects: events are not compared."""
 
-    # kopf would deep-copy every object here, for handlers of changes, which there are none of.
+    # kopf would deep-copy every object here for change handlers, and there are none.
     def build(self, **_: Any) -> kopf.BodyEssence:
         return kopf.BodyEssence({})
 
@@ -270,7 +270,7 @@ class _NothingCompared(kopf.MultiDiffBaseStorage):
 
 
 class _Backlog:
-    """The newest bytes of every object whose handler kopf has still to call."""
+    """The newest bytes of every object whose handler is due."""
 
     def __init__(self) -> None:
         self._newest: dict[str, tuple[str | None, bytes, float]] = {}
@@ -279,8 +279,8 @@ class _Backlog:
         """Keep an event of an object; return whether kopf must get it too."""
         now = time.monotonic()
         _, _, since = self._newest.get(uid, (None, b"", -math.inf))
-        # kopf drops its queue of an object at a deletion, so it gets every deletion; what it has
-        # not handled for long it may have dropped.
+        # kopf drops its queue of an object at a deletion, so pass it every deletion. It may have
+        # dropped an event whose handler is long overdue.
         is_late = now - since > _HANDLED_SECONDS
         self._newest[uid] = type_, json, now if is_late else since
         return is_late or type_ == "DELETED"
@@ -293,18 +293,18 @@ class _Backlog:
 
 @dataclass(slots=True)
 class _Session:
-    """Makes the sessions of one run: kopf logs in when it starts and after every 401."""
+    """Creates the sessions of one run: kopf logs in at its start and after every 401."""
 
     source: CredentialSource
     owner: asyncio.AbstractEventLoop
     notify: Notify
     backlog: _Backlog
-    _made: list[aiohttp.ClientSession] = field(default_factory=list)
+    _sessions: list[aiohttp.ClientSession] = field(default_factory=list)
     _sizes: dict[str, PageSize] = field(default_factory=dict)
     _used: Credentials | None = None
 
     async def login(self, **_: Any) -> kopf.AiohttpSession:
-        """Log in with the operator's credentials, or newer ones than those refused."""
+        """Log in with the operator's credentials, newer than the refused ones if any."""
         credentials = self._used = await self._newer_than(self._used)
         session = aiohttp.ClientSession(
             # Every watch holds a connection for minutes: with a limit the lists could wait for one.
@@ -315,12 +315,12 @@ class _Session:
             proxy=credentials.proxy,
             response_class=_response_type(self.notify, self.backlog),
         )
-        self._made.append(session)
+        self._sessions.append(session)
         return kopf.AiohttpSession(server=credentials.server, aiohttp_session=session)
 
     async def close(self) -> None:
-        """Close what kopf has left open."""
-        for session in self._made:
+        """Close the sessions that kopf has left open."""
+        for session in self._sessions:
             await session.close()
 
     async def _newer_than(self, refused: Credentials | None) -> Credentials:
@@ -356,21 +356,21 @@ class _Session:
     async def _page(
         self, plural: str, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
     ) -> aiohttp.ClientResponse:
-        """Read one page, of fewer objects than kopf asks for where these are large."""
+        """Read one page, with fewer objects than kopf asks for if they are large."""
         size = self._sizes.setdefault(plural, PageSize(_PAGE_SIZE))
-        most = pages.MAX_PAGE_BYTES
+        max_bytes = pages.MAX_PAGE_BYTES
         while True:
             request.url = request.url.update_query(limit=size.now)
             response = await handler(request)
             if response.status != 200:
                 return response
-            body = await client.body_within(response, most)
+            body = await client.body_within(response, max_bytes)
             if body is not None:
                 size.took(len(body))
-                response._body = body  # as its read() does, which has no limit
+                response._body = body  # like its read(), which has no limit
                 return response
             if not size.shrink():
-                raise aiohttp.ClientPayloadError(f"an object of more than {most} bytes")
+                raise aiohttp.ClientPayloadError(f"an object of more than {max_bytes} bytes")
 
 
 def _response_type(notify: Notify, backlog: _Backlog) -> type[aiohttp.ClientResponse]:
@@ -395,8 +395,7 @@ def _response_type(notify: Notify, backlog: _Backlog) -> type[aiohttp.ClientResp
                 raise aiohttp.ClientPayloadError(str(error)) from error  # kopf lists again
             items = [_metadata_of(raw) for raw in page.items or ()]
             for item, raw in zip(items, page.items or (), strict=True):
-                # kopf takes the items one by one after this; a newer event may replace these bytes
-                # by then.
+                # kopf takes the items one by one later; a newer event may replace these bytes.
                 backlog.offer(item["metadata"].get("uid", ""), None, wire.trimmed(raw))
             if not page.metadata.next:
                 notify(Listed(plural))
@@ -408,7 +407,7 @@ def _response_type(notify: Notify, backlog: _Backlog) -> type[aiohttp.ClientResp
 
 
 def _plural(url: URL) -> str:
-    """Return which of our kinds this is a collection of; empty for discovery."""
+    """Return the plural of Bireme's kind in a collection's URL; empty for discovery."""
     return url.path.partition(names.path(""))[2]
 
 
@@ -431,34 +430,34 @@ class _Lines:
         try:
             async for line in whole_lines(self.content.iter_any()):
                 has_news = True
-                if shown := self._shown(line):
-                    yield shown + b"\n"
+                if part := self._line_for_kopf(line):
+                    yield part + b"\n"
         finally:
             self.notify(Watching(self.plural, is_open=False))
         if not has_news and clock() - began < _SHORT_SECONDS:
             await asyncio.sleep(random.uniform(0.5, 1))  # noqa: S311  # kopf reconnects at once
 
-    def _shown(self, line: bytes) -> bytes:
-        """Return the part of a line for kopf, maybe none; errors and garbage stay as they are."""
+    def _line_for_kopf(self, line: bytes) -> bytes:
+        """Return kopf's part of a line, maybe empty; errors and garbage stay unchanged."""
         try:
             event = wire.event(line)
         except ApiError:
             return line
         if event.type not in {"ADDED", "MODIFIED", "DELETED"}:
             return line
-        known = _metadata_of(event.object)
-        uid = known["metadata"].get("uid", "")
+        metadata = _metadata_of(event.object)
+        uid = metadata["metadata"].get("uid", "")
         if not self.backlog.offer(uid, event.type, wire.trimmed(event.object)):
             return b""
-        return msgspec.json.encode({"type": event.type, "object": known})
+        return msgspec.json.encode({"type": event.type, "object": metadata})
 
 
 def _metadata_of(raw: msgspec.Raw) -> dict[str, dict[str, str]]:
-    """Return the metadata that kopf identifies an object by; empty without any."""
+    """Return the metadata by which kopf identifies an object; empty if it has none."""
     try:
         meta = wire.stub(raw).metadata
     except wire.UNDECODABLE:  # the mirror reports it
         return {"metadata": {}}
     version = str(meta.resource_version)
-    known = {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid}
-    return {"metadata": {**known, "resourceVersion": version}}
+    identity = {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid}
+    return {"metadata": {**identity, "resourceVersion": version}}

@@ -1,7 +1,7 @@
 """One leader term: the composition root of the operator.
 
-A leader's memory begins and ends with its term. A new leader lists its caches afresh after it has
-won the lease, so they hold every write of the leader before it.
+A leader's memory begins and ends with its term. A new leader lists its caches anew after it has won
+the lease, so they contain every write of the previous leader.
 
 :class:`LeaderTerm` builds every part in the order of dependence, top to bottom. Parts that must
 wake the loop are given ``dirty.set`` or :meth:`ClusterState.requeue`, which exist before the loop.
@@ -69,13 +69,13 @@ from bireme_operator.workqueue import WorkQueue
 from bireme_operator.writes import PrioritySemaphore, Writes
 
 _log = structlog.get_logger(__name__)
-# The wait of a new leader for its policy: until then the settings would decide, and might preempt
-# gangs that the policy would not.
+# Time limit of a new leader's wait for its policy. Before that the settings would decide, and might
+# preempt gangs that the policy would not.
 FIRST_LOAD_SECONDS = 5.0
 
 
 def wall_clock() -> float:
-    """Return POSIX seconds, for what is compared with the API server's times."""
+    """Return POSIX seconds, for comparisons with the API server's times."""
     return time.time()  # noqa: TID251  # the one place where the operator asks for the time
 
 
@@ -85,14 +85,14 @@ class TermContext:
 
     Attributes:
         client: Writes through it pass the fence.
-        epoch: Counts leaders and stamps every plan.
-        identity: Names the process.
+        epoch: Number of the leader, which stamps every plan.
+        identity: Name of the process.
         fence: Raises NotLeader in a process that does not hold the lease.
         clock: Monotonic seconds.
         now: POSIX seconds.
-        custom: Source of Bireme's own kinds; kopf unless one is given, as simulations do.
-        queue: Spec of the Queue ``default`` that is made where there is none.
-        shadow: Checkpoint of the learned shadow that is made once per version.
+        custom: Source of Bireme's own kinds; kopf if None. Simulations set one.
+        queue: Spec of the Queue ``default``, created if there is none.
+        shadow: Checkpoint of the learned shadow, created once per version.
     """
 
     client: ApiClient
@@ -111,12 +111,12 @@ class TermContext:
 
 @dataclass(frozen=True, slots=True)
 class Deciding:
-    """What decides in a term, whether or not that is carried out.
+    """The deciding parts of a term, whether or not decisions are carried out.
 
     Attributes:
-        last: Keeps the last cycles for the debug dump; None where none is served.
-        outlooks: Renews the outlook; None where there is none.
-        closing: What is to be closed after the term, in this order.
+        last: Keeps the last cycles for the debug dump; None if none is served.
+        outlooks: Renews the start forecast; None if it is disabled.
+        closing: Parts to close after the term, in this order.
     """
 
     cycles: CycleRunner
@@ -126,17 +126,17 @@ class Deciding:
     closing: tuple[Policies | Shadows | Recording | Outlooks, ...]
 
     @classmethod
-    def of(cls, given: TermContext, name: str, policies: Policies) -> "Deciding":
-        """Return it for the term ``name``, which decides by ``policies``."""
-        settings, metrics, clock = given.settings, given.metrics, given.clock
-        regrets = Regrets.begin(name, settings, given.scheduling, metrics.policies, clock)
+    def of(cls, term: TermContext, name: str, policies: Policies) -> "Deciding":
+        """Return the parts of the term ``name``, which decides by ``policies``."""
+        settings, metrics, clock = term.settings, term.metrics, term.clock
+        regrets = Regrets.begin(name, settings, term.scheduling, metrics.policies, clock)
         shadows = Shadows(policies, metrics.policies, clock, regrets)
-        recording = Recording.begin(name, settings, given.scheduling, metrics, clock)
-        last = LastCycles(name, given.scheduling) if settings.debug_dump else None
-        outlooks = Outlooks.begin(name, settings, given.scheduling, metrics.outlook, clock)
+        recording = Recording.begin(name, settings, term.scheduling, metrics, clock)
+        last = LastCycles(name, term.scheduling) if settings.debug_dump else None
+        outlooks = Outlooks.begin(name, settings, term.scheduling, metrics.outlook, clock)
         heartbeat = Heartbeat(clock)
         cycles = CycleRunner(
-            *(policies, shadows, recording, metrics, given.fence),
+            *(policies, shadows, recording, metrics, term.fence),
             limit_seconds=settings.cycle_limit_seconds,
             beat=heartbeat.beat,
             clock=clock,
@@ -151,31 +151,29 @@ class Deciding:
 class LeaderTerm:
     """One period of leadership."""
 
-    def __init__(self, given: TermContext) -> None:
-        settings, metrics, clock, now = given.settings, given.metrics, given.clock, given.now
+    def __init__(self, term: TermContext) -> None:
+        settings, metrics, clock, now = term.settings, term.metrics, term.clock, term.now
         dirty = asyncio.Event()
         self.metrics = metrics
-        self._queue, self._shadow = given.queue, given.shadow
+        self._queue, self._shadow = term.queue, term.shadow
         self._namespace = settings.lease_namespace
 
-        # 1. What is known: caches that the watches fill.
-        from_settings = make_policy(given.scheduling)
+        # 1. State: caches that the watches fill.
+        from_settings = make_policy(term.scheduling)
         self.policies = Policies(
-            *(from_settings, policy_loader(given), metrics.policies, dirty.set),
-            general=f"{version('bireme')} {given.scheduling}",
+            *(from_settings, policy_loader(term), metrics.policies, dirty.set),
+            general=f"{version('bireme')} {term.scheduling}",
         )
-        self.state = state = ClusterState(given.scheduling, dirty.set, self.policies.known)
+        self.state = state = ClusterState(term.scheduling, dirty.set, self.policies.known)
         scalers = NodePoolScalers(dirty.set)
         limit = settings.cycle_age_limit_seconds
-        own_kinds = given.custom or CustomResources(
-            given.client, metrics.watches, limit, clock=clock
-        )
-        self.watches = watches = Watches(given.client, state, scalers, own_kinds, clock)
+        own_kinds = term.custom or CustomResources(term.client, metrics.watches, limit, clock=clock)
+        self.watches = watches = Watches(term.client, state, scalers, own_kinds, clock)
 
-        # 2. How to act: writes, events, statuses, work on gangs.
+        # 2. Actions: writes, events, statuses, work on gangs.
         self.slots = PrioritySemaphore(settings.write_concurrency)
-        self._writes = writes = Writes(given.client, self.slots)
-        events = Events(writes, given.identity, now, clock, metrics.events_left_out.inc)
+        self._writes = writes = Writes(term.client, self.slots)
+        events = Events(writes, term.identity, now, clock, metrics.events_left_out.inc)
         self.reports = reports = StatusWriter(
             writes, watches, events, settings, clock, state.requeue
         )
@@ -189,12 +187,12 @@ class LeaderTerm:
         errors = ReconcileErrors(state, work, reports, metrics)
 
         # 3. Gangs: admission, life cycle, resizes, preemptions, pods of other controllers.
-        tokens = Tokens(given.client, clock)
+        tokens = Tokens(term.client, clock)
         pause = settings.progress_write_seconds
         self.progress = progress = ProgressService(state, tokens, pause, clock, now)
         check_seconds = settings.template_check_seconds
         dry_runs = DryRuns(state, writes, work, events, check_seconds, clock, access)
-        admission = JobAdmission(state, work, actuator, reports, settings, given.epoch, dry_runs)
+        admission = JobAdmission(state, work, actuator, reports, settings, term.epoch, dry_runs)
         start_failures = StartFailures(state)
         troubles = NodeTroubles(state, reports, metrics.suspected, clock)
         resizes = Resizes(state, work, actuator, reports, events, metrics, troubles, now)
@@ -224,7 +222,7 @@ class LeaderTerm:
             now=now,
             on_answer=dirty.set,
         )
-        adoptions = Adoptions(state, work, actuator, guests, events, given.epoch, clock)
+        adoptions = Adoptions(state, work, actuator, guests, events, term.epoch, clock)
         ages = MonotonicAge(clock)
         gangs = GangReconciler(
             *(state, work, actuator, jobs, pod_groups, adoptions),
@@ -234,8 +232,8 @@ class LeaderTerm:
             troubles=troubles,
         )
 
-        # 4. Decisions: cycles, and what carries them out.
-        deciding = Deciding.of(given, f"{given.identity}/{given.epoch}", self.policies)
+        # 4. Decisions: cycles and their execution.
+        deciding = Deciding.of(term, f"{term.identity}/{term.epoch}", self.policies)
         self.last, self.heartbeat = deciding.last, deciding.heartbeat
         self.outlooks = deciding.outlooks
         self.executor = DecisionExecutor(
@@ -247,8 +245,8 @@ class LeaderTerm:
             outlooks=deciding.outlooks,
         )
 
-        # 5. Node pools, and what administrators look at.
-        targets = ScaleTargets(given.client)
+        # 5. Node pools, and reports for administrators.
+        targets = ScaleTargets(term.client)
         self.pools = ManagedPools(scalers, state, work, targets, metrics.pools, clock, dirty.set)
         context = ReportContext(writes, events, settings.status_refresh_seconds, clock, now)
         cluster_reports = ClusterReports(
@@ -264,7 +262,7 @@ class LeaderTerm:
         pacing = Pacing(dirty, settings, metrics, clock, deciding.heartbeat)
         state.on_newcomer = pacing.notice
         parts = (gangs, deciding.cycles, self.executor, self.pools, cluster_reports)
-        self.loop = SchedulingLoop(given.fence, now, pacing, *parts)
+        self.loop = SchedulingLoop(term.fence, now, pacing, *parts)
         acting = (preemptions, work, dry_runs, reports)
         self._closing = (*acting, cluster_reports, self.pools, *deciding.closing)
 
@@ -273,8 +271,8 @@ class LeaderTerm:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.watches.run())
-                # On half a cache it would admit gangs to nodes whose pods it does not know yet.
-                await self.watches.synced()
+                # With incomplete caches it would admit gangs to nodes with unknown pods.
+                await self.watches.wait_until_synced()
                 _log.info(
                     "caches are filled",
                     nodes=len(self.state.node_table),
@@ -282,8 +280,8 @@ class LeaderTerm:
                     pods=len(self.state.members),
                 )
                 if self._queue is not None:
-                    made = (self._queue, self.state.tenancy, self._writes)
-                    group.create_task(first_objects.make_default_queue(*made))
+                    arguments = (self._queue, self.state.tenancy, self._writes)
+                    group.create_task(first_objects.make_default_queue(*arguments))
                 if self._shadow is not None:
                     shadow = (self._shadow, self._namespace, self._writes)
                     group.create_task(first_objects.make_learned_shadow(*shadow))
@@ -295,13 +293,13 @@ class LeaderTerm:
                 await part.close()
 
 
-def policy_loader(given: TermContext) -> Callable[[PolicyFacts], LoadedPolicy]:
-    """Return the loader of a SchedulingPolicy; it reads files, so it belongs into a thread.
+def policy_loader(term: TermContext) -> Callable[[PolicyFacts], LoadedPolicy]:
+    """Return the loader of a SchedulingPolicy; it reads files, so run it in a thread.
 
-    The settings name what the SchedulingPolicy leaves out. The loader raises SettingError for a
-    name that does not exist and CheckpointError for a checkpoint that cannot be used.
+    The settings supply the names that the SchedulingPolicy omits. The loader raises SettingError
+    for an unknown name, and CheckpointError for an unusable checkpoint.
     """
-    scheduling, directory = given.scheduling, given.settings.checkpoint_directory
+    scheduling, directory = term.scheduling, term.settings.checkpoint_directory
 
     def load(facts: PolicyFacts) -> LoadedPolicy:
         named = msgspec.convert(facts.names, lookup.PolicySource)

@@ -1,7 +1,7 @@
-"""The two objects that state who leads: a Lease among replicas, a ClusterClaim among releases.
+"""The two objects that name the leader: a Lease among replicas, a ClusterClaim among releases.
 
-Both are written over exactly the version that was read. They differ in their fields alone, which
-:mod:`bireme.kube.leadership` reads within bounds. Dates in them decide nothing.
+Every write is conditional on the version that was read. The objects differ only in their fields,
+which :mod:`bireme.kube.leadership` reads within bounds. Dates in them have no effect.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from bireme.kube.client import ApiClient, ApiError
 from bireme.kube.leadership import CLAIM_NAME, Statement, claim_statement, lease_statement
 from bireme.kube.wire import V1ObjectMeta
 
-# Share of a duration that a request may take; a leader can ask twice in its time.
+# Share of a duration that a request may take; a leader has time for two requests.
 _ANSWER: Final = 4 / 15
 _UNSEEN: Final = "unseen"
 _ABSENT: Final = "absent"
@@ -34,10 +34,10 @@ class LeaderRecord(ABC):
     """One of the two objects, as this process last saw it.
 
     Attributes:
-        client: Belongs to leadership alone.
-        namespace: Of this release.
-        identity: Of this process.
-        duration_seconds: Of the lease that this process asks for.
+        client: Client that only leadership uses.
+        namespace: Namespace of this release.
+        identity: Identity of this process.
+        duration_seconds: Duration of the lease that this process asks for.
         clock: Monotonic seconds.
         statement: The content; None if there is no such object.
     """
@@ -59,25 +59,25 @@ class LeaderRecord(ABC):
 
     @abstractmethod
     def _manifest(self) -> dict[str, Any]:
-        """Return the object without its spec, as it is created."""
+        """Return the object for its creation, without its spec."""
 
     @abstractmethod
     def _fields(self, holder: str, seconds: int, epoch: int | None, now: str) -> dict[str, Any]:
-        """Return the spec that names ``holder``; without ``epoch``, that stays as it is."""
+        """Return the spec that names ``holder``; without ``epoch`` the recorded one stays."""
 
     @abstractmethod
     def _parse(self, spec: Mapping[str, Any]) -> Statement:
-        """Return what a spec off the wire states."""
+        """Return the statement in a decoded spec."""
 
     @property
     def answer_seconds(self) -> float:
         return self.duration_seconds * _ANSWER
 
     async def observe(self) -> None:
-        """Read the object, and keep the time by our own clock at which it last changed.
+        """Read the object, and keep the time of its last change by this process's clock.
 
         Raises:
-            ApiError: it cannot be read.
+            ApiError: the object cannot be read.
         """
         try:
             raw = await self.client.get(self.path, timeout_seconds=self.answer_seconds)
@@ -89,12 +89,12 @@ class LeaderRecord(ABC):
             self._see(raw)
 
     def is_ours(self) -> bool:
-        """Return whether this process holds it, perhaps by a claim whose answer was lost."""
+        """Return whether this process holds the object, perhaps by a claim with a lost answer."""
         return self.statement is not None and self.statement.holder == self.identity
 
     def is_free(self) -> bool:
         """Return whether no other process may still trust it."""
-        # Released, never there, or unchanged for as long as its holder may still trust it.
+        # It is free if released, never created, or unchanged for as long as its holder trusts it.
         silence = self.clock() - self._changed_at
         if self.statement is None:
             return silence >= self.duration_seconds
@@ -103,18 +103,18 @@ class LeaderRecord(ABC):
         return silence >= max(self.duration_seconds, self.statement.seconds or 0)
 
     async def claim(self, epoch: int, now: str) -> None:
-        """Write this process as the holder, if nobody has written since the object was read.
+        """Write this process as the holder, if the object is unchanged since the read.
 
         Raises:
-            ApiError: somebody has, or the API server did not answer.
+            ApiError: another client wrote it, or the API server did not answer.
         """
         await self._write(self._fields(self.identity, self.duration_seconds, epoch, now))
 
     async def renew(self, epoch: int, now: str) -> bool:
-        """Claim it once more; return False when another process holds it.
+        """Claim the object once more; return False when another process holds it.
 
         Raises:
-            ApiError: it is not known who holds it.
+            ApiError: the holder is unknown.
         """
         if self.statement is not None and not self.is_ours():
             return False
@@ -133,10 +133,10 @@ class LeaderRecord(ABC):
         return True
 
     async def hand_back(self, now: str) -> None:
-        """Release it if it is ours, also by a claim whose answer was not awaited."""
+        """Release the object if this process holds it, also by a claim with a lost answer."""
         await self.observe()
         if self.is_ours():
-            # The API server refuses a duration of 0; client-go, too, hands back with 1.
+            # The API server refuses a duration of 0; client-go also releases with 1.
             await self._write(self._fields("", 1, None, now))
 
     async def _write(self, spec: Mapping[str, Any]) -> None:
@@ -145,7 +145,7 @@ class LeaderRecord(ABC):
             collection = self.path.rpartition("/")[0]
             raw = await self.client.create(collection, body, timeout_seconds=self.answer_seconds)
         else:
-            # With the version, the patch is refused if anybody has written since the read.
+            # The version makes the patch fail after any other write since the read.
             body = {"metadata": {"resourceVersion": self._version}, "spec": spec}
             raw = await self.client.merge_patch(
                 self.path, body, timeout_seconds=self.answer_seconds
@@ -160,10 +160,10 @@ class LeaderRecord(ABC):
             stored = msgspec.json.decode(raw, type=_Object)
             self.statement = self._parse(stored.spec)
             self._version = stored.metadata.resource_version
-            stamp = f"{stored.metadata.uid}/{self._version}"  # another one after every write
+            stamp = f"{stored.metadata.uid}/{self._version}"  # changes with every write
         if stamp != self._stamp:
-            # One that was never there is free at once. One that vanished is not: its holder may
-            # still be writing until its own time is up.
+            # An object that never existed is free at once. A deleted one is not: its holder may
+            # still write until its own time is up.
             is_new = self._stamp == _UNSEEN and raw is None
             self._stamp = stamp
             self._changed_at = -math.inf if is_new else self.clock()
@@ -224,9 +224,9 @@ class ClaimRecord(LeaderRecord):
 
 
 async def observe(*records: LeaderRecord) -> None:
-    """Read all of them at the same time.
+    """Read all ``records`` concurrently.
 
     Raises:
-        ApiError: one cannot be read.
+        ApiError: one of them cannot be read.
     """
     await asyncio.gather(*(record.observe() for record in records))

@@ -1,15 +1,15 @@
 """Leader election on two objects, measured with this process's own monotonic clock.
 
-A Lease in the release's own namespace elects among its replicas. All that Bireme acts on belongs to
-the whole cluster, so there is one leader per cluster: the ClusterClaim, which no right in a
-namespace reaches, names the release that leads. A leader holds both. No object of another namespace
-is read.
+A Lease in the release's own namespace elects among its replicas. Bireme acts on the whole cluster,
+so there is one leader per cluster: the ClusterClaim names the release that leads. It is
+cluster-scoped, so permissions in a namespace do not cover it. A leader holds both objects. No
+object of another namespace is read.
 
-A contender takes an object over once it has seen it unchanged for a whole duration, which has a
-bound whatever stands in it. The leader trusts its own leadership for two thirds of a duration after
-it *sent* its last successful renewal, so it always stops before another can start; wall clocks,
-which jump, decide nothing. Every write is conditional on the version that was read, and every
-change of holder raises the epoch, which plans carry.
+A contender takes an object over once it has seen it unchanged for a whole duration. That duration
+has an upper bound, whatever the object says. The leader trusts its own leadership for two thirds of
+a duration after it *sent* its last successful renewal. So it always stops before another can start.
+Wall clocks may jump and have no effect. Every write is conditional on the version that was read,
+and every change of holder raises the epoch, which plans carry.
 """
 
 import asyncio
@@ -28,8 +28,8 @@ from bireme.kube.client import ApiClient, ApiError, NotLeader
 from bireme.kube.leadership import MAX_TRANSITIONS
 from bireme_operator.leader_records import ClaimRecord, LeaseRecord, observe
 
-# Share of a duration between renewals, as in client-go. The more, the older the last renewal is
-# when an API server stops answering, and the sooner leadership ends.
+# Share of a duration between renewals, as in client-go. With a larger share the last renewal is
+# older when the API server stops answering, and leadership ends sooner.
 _RENEWAL: Final = 2 / 15
 _log = structlog.get_logger(__name__)
 
@@ -42,10 +42,10 @@ def _wall_clock() -> datetime:
 class Lease:
     """One process's claim to lead, by the Lease ``name`` in ``namespace`` and the ClusterClaim.
 
-    ``client`` belongs to the lease alone: renewals must neither be fenced by the lease itself nor
-    queue for a connection behind the pods of a gang. ``identity`` must be unique to the process
-    (pod name and a random part): a restarted process is another holder. ``epoch`` is 0 until the
-    lease is acquired and grows with every holder.
+    Only the lease uses ``client``: renewals must neither pass the lease's own fence nor queue for
+    a connection behind the pods of a gang. ``identity`` must be unique to the process (pod name and
+    a random part): a restarted process is another holder. ``epoch`` is 0 until the lease is
+    acquired, and grows with every holder.
     """
 
     client: ApiClient
@@ -60,7 +60,7 @@ class Lease:
     rival: str = ""
     """Leader of another release, and its namespace; empty when there is none."""
     trouble: str = ""
-    """Sentence that says why nobody of this release can lead; empty when one could."""
+    """Sentence that explains why no process of this release can lead; empty when one could."""
     _leads_until: float = -math.inf
     _stamped: datetime | None = None
     _faults: tuple[str, ...] = ()
@@ -69,15 +69,15 @@ class Lease:
     _log: Any = field(init=False)
 
     def __post_init__(self) -> None:
-        each: dict[str, Any] = {
+        arguments: dict[str, Any] = {
             "client": self.client,
             "namespace": self.namespace,
             "identity": self.identity,
             "duration_seconds": self.duration_seconds,
             "clock": self.clock,
         }
-        self._record = LeaseRecord(**each, name=self.name)
-        self._claim = ClaimRecord(**each)
+        self._record = LeaseRecord(**arguments, name=self.name)
+        self._claim = ClaimRecord(**arguments)
         self._log = _log.bind(lease=self.name, identity=self.identity)
 
     def is_leader(self) -> bool:
@@ -92,8 +92,8 @@ class Lease:
     async def run(self, on_started: Callable[[int], None], on_stopped: Callable[[], None]) -> None:
         """Acquire, call ``on_started(epoch)``, renew; return after leadership was lost.
 
-        ``on_stopped()`` follows every ``on_started``, on loss and on cancellation alike, with
-        the fence already closed. Cancelled, it hands the lease back for the next to take.
+        ``on_stopped()`` follows every ``on_started``, on loss and on cancellation, with the fence
+        already closed. A cancellation hands the lease back for the next process.
         """
         try:
             while not await self._try(self.acquire):
@@ -127,7 +127,7 @@ class Lease:
         self._report()
         if not (self._record.is_free() and self._claim.is_free()):
             return False
-        # Counted from before the requests: contenders may see them at any moment after.
+        # Take the time before the requests: contenders may see them at any moment after.
         sent_at, epoch = self.clock(), self._next_epoch()
         await self._take(epoch)
         self.epoch, self.trouble = epoch, ""
@@ -138,7 +138,7 @@ class Lease:
         """Try once to stay the leader; return False when another holds one of the two objects.
 
         Raises:
-            ApiError: it is not known who holds it (try again while :meth:`is_leader`).
+            ApiError: the holder is unknown (try again while :meth:`is_leader`).
         """
         sent_at, now = self.clock(), self._now()
         records = (self._record, self._claim)
@@ -157,10 +157,10 @@ class Lease:
         """Write both objects; after a failure this process holds neither.
 
         Raises:
-            ApiError: somebody else was faster, or one of them cannot be written.
+            ApiError: another process was faster, or one object cannot be written.
         """
         try:
-            # The claim first: in the whole cluster one process alone comes as far as its Lease.
+            # Write the claim first: only one process in the whole cluster proceeds to its Lease.
             await self._claim.claim(epoch, self._now())
             await self._record.claim(epoch, self._now())
         except ApiError as error:
@@ -169,11 +169,11 @@ class Lease:
             raise
 
     def _explain(self, error: ApiError) -> None:
-        """Set :attr:`trouble` where an administrator has to help."""
+        """Set :attr:`trouble` if an administrator has to help."""
         trouble = ""
         if error.is_forbidden:
             trouble = f"upgrade the roles with the chart of this version: {error.message[:300]}"
-        elif error.is_not_found:  # what is merely absent is created
+        elif error.is_not_found:  # a merely absent object is created
             trouble = (
                 "the API server does not serve clusterclaims.bireme.dev, or the namespace"
                 f" {self.namespace} does not exist: apply the CustomResourceDefinitions of this"
@@ -184,14 +184,14 @@ class Lease:
         self.trouble = trouble
 
     def _next_epoch(self) -> int:
-        """Return one more than every leader before had, as far as the two objects say."""
+        """Return one more than the epochs in the two objects."""
         statements = (self._record.statement, self._claim.statement)
         highest = max((s.transitions or 0 for s in statements if s is not None), default=0)
-        # What is past the bound does not count, so that epochs begin anew there.
+        # A number past the bound does not count, so epochs begin anew there.
         return highest + 1 if highest < MAX_TRANSITIONS else 1
 
     def _report(self) -> None:
-        """Note another release that leads, and log what is out of bounds, once per content."""
+        """Record another leading release, and log numbers out of bounds, once per content."""
         claim = self._claim.statement
         rival = ""
         if claim is not None and claim.namespace != self.namespace and not self._claim.is_free():
@@ -210,14 +210,14 @@ class Lease:
         pause = self.duration_seconds * _RENEWAL
         while True:
             await self.sleep(pause)
-            # The sleep may have been longer than asked: a paused machine, a loop that was held up.
+            # The sleep may have been longer, on a paused machine or in a busy loop.
             if not self.is_leader():
                 return
             renewed = await self._try(self.renew)
             if renewed is False:
                 self._leads_until = -math.inf
                 return
-            # Without an answer it asks again sooner, while there is time.
+            # Without an answer, retry sooner while there is time.
             pause = self.duration_seconds * (_RENEWAL if renewed else 1 / 15)
 
     async def _try(self, step: Callable[[], Awaitable[bool]]) -> bool | None:
@@ -229,7 +229,7 @@ class Lease:
             return None
 
     def _now(self) -> str:
-        # Never the same twice: a renewal that changes nothing would not be seen by contenders.
+        # Never return the same text twice: contenders would not see an unchanged renewal.
         now = self.wall_clock()
         self._stamped = now if now != self._stamped else now + timedelta(microseconds=1)
         return self._stamped.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,8 +1,8 @@
-"""The one level-triggered loop: reconcile what changed, decide, carry out, repeat.
+"""The level-triggered loop: reconcile changed gangs, decide, carry out, repeat.
 
-A change only marks the loop dirty. Without any, time alone may call for a step: gangs are looked at
-some at a time, and now and then everything is decided anew. Nothing is kept from turn to turn that
-could not be worked out again, except rejections and back-offs, which expire or end with an edit.
+A change only marks the loop dirty. Without changes, an idle turn reconciles some gangs, and a sweep
+decides anew at intervals. The loop keeps only state that it can recompute, except rejections and
+back-offs, which expire or end with an edit.
 """
 
 import asyncio
@@ -22,19 +22,19 @@ from bireme_operator.rate_limiter import RateLimiter
 from bireme_operator.reconcile import GangReconciler
 from bireme_operator.settings import OperatorSettings
 
-# After a turn of t seconds the loop rests at least _REST * t: deciding more often than that takes
-# processor time from the writes that carry decisions out.
+# After a turn of t seconds the loop rests _REST * t: more frequent decisions would take processor
+# time from the writes that carry them out.
 _REST = 3.0
-# But no longer than that: somebody waits for the next decision.
+# Upper bound of a rest, because gangs wait for the next decision.
 _MAX_REST_SECONDS = 10.0
-# And for a gang that is new only _SHORT_REST * t, once in the longest rest for each namespace: a
-# tenant whose thousands of jobs make turns long does not keep another's first job waiting for them.
+# A new gang cuts the rest to _SHORT_REST * t, once per namespace and _MAX_REST_SECONDS. So a tenant
+# whose thousands of jobs make turns long does not delay another tenant's first job.
 _SHORT_REST = 0.1
-# After a sweep of t seconds the next one comes in _SWEEP_REST * t at the earliest: while nothing
-# changes, a large cluster is not decided on more often for the sake of the time alone.
+# After a sweep of t seconds the next one comes after _SWEEP_REST * t at the earliest: an unchanged
+# large cluster needs no frequent cycles.
 _SWEEP_REST = 20.0
-# So many gangs that have not changed are looked at in an idle turn, the longest unseen first: an
-# idle turn costs the same in a cluster of any size.
+# Number of unchanged gangs to reconcile in an idle turn, the longest unseen first: an idle turn
+# costs the same in a cluster of any size.
 _LOOKS = 512
 
 
@@ -42,8 +42,8 @@ _LOOKS = 512
 class Heartbeat:
     """Sign of life of the loop, which the liveness probe watches; ``clock`` is monotonic.
 
-    It beats at the end of each turn, and each time a gang has its turn in a cycle, from a thread:
-    a long cycle is alive, and one that hangs is not.
+    It beats at the end of each turn, and in the cycle's thread before each gang. So a long cycle
+    counts as alive, and a stuck one does not.
     """
 
     clock: Callable[[], float]
@@ -63,10 +63,10 @@ class Heartbeat:
 
 @dataclass(slots=True)
 class Pacing:
-    """Times of the next turn, and of the next sweep, a turn that decides without any change."""
+    """Times of the next turn, and of the next sweep: a turn that decides without any change."""
 
     dirty: asyncio.Event
-    """Set by every change that can matter to a decision."""
+    """Set by every change that may affect a decision."""
     settings: OperatorSettings
     metrics: OperatorMetrics
     clock: Callable[[], float]
@@ -75,7 +75,7 @@ class Pacing:
     finished_at: float = field(init=False)
     """End of the last turn."""
     _newcomer: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set while a gang for which a rest is cut short waits for its first turn."""
+    """Set while a new gang that may cut the rest short waits for its first turn."""
     _cuts: RateLimiter = field(init=False)
     _looked_at: float = float("-inf")
     _swept_at: float = float("-inf")
@@ -86,12 +86,12 @@ class Pacing:
         self._cuts = RateLimiter(1 / _MAX_REST_SECONDS, 1, self.clock)
 
     def notice(self, namespace: str) -> None:
-        """Take note that a gang of ``namespace`` is new, or was edited, and has no places."""
+        """Record that a gang of ``namespace`` is new, or was edited, and has no places."""
         if not self._newcomer.is_set() and self._cuts.take(namespace) == 0:
             self._newcomer.set()
 
     async def next_turn(self) -> bool:
-        """Return when something has changed, or it is time for a look; return whether it has."""
+        """Wait for a change or for the sweep interval; return whether there was a change."""
         try:
             async with asyncio.timeout(self.settings.sweep_interval_seconds):
                 await self.dirty.wait()
@@ -100,13 +100,13 @@ class Pacing:
         except TimeoutError:
             pass
         has_changed = self.dirty.is_set()
-        # Cleared before the turn, so that what changes during it makes another one.
+        # Clear it before the turn, so that a change during the turn causes another one.
         self.dirty.clear()
         self._newcomer.clear()
         return has_changed
 
     @contextmanager
-    def measured(self) -> Iterator[None]:
+    def measure_turn(self) -> Iterator[None]:
         """Measure a turn, for the metrics and the liveness probe."""
         with self.metrics.turns.time():
             yield
@@ -114,16 +114,16 @@ class Pacing:
         self.heartbeat.beat()
 
     async def rest(self, began: float) -> None:
-        """Rest after the turn that ``began`` then."""
+        """Rest after the turn that started at ``began``."""
         lasted = self.finished_at - began
-        least = min(_SHORT_REST * lasted, _MAX_REST_SECONDS)
-        await asyncio.sleep(least)
+        min_rest = min(_SHORT_REST * lasted, _MAX_REST_SECONDS)
+        await asyncio.sleep(min_rest)
         with suppress(TimeoutError):
-            async with asyncio.timeout(min(_REST * lasted, _MAX_REST_SECONDS) - least):
+            async with asyncio.timeout(min(_REST * lasted, _MAX_REST_SECONDS) - min_rest):
                 await self._newcomer.wait()
 
     def looks(self) -> int:
-        """Return how many gangs that have not changed are to be looked at now."""
+        """Return how many unchanged gangs to reconcile now."""
         now = self.clock()
         if now - self._looked_at < self.settings.sweep_interval_seconds:
             return 0
@@ -131,13 +131,13 @@ class Pacing:
         return _LOOKS
 
     def is_sweep_due(self) -> bool:
-        """Return whether to decide, changed or not, and to bring reports up to date."""
+        """Return whether to decide even without a change, and to update the reports."""
         pause = max(self.settings.sweep_interval_seconds, _SWEEP_REST * self._sweep_seconds)
         return self.clock() - self._swept_at >= pause
 
     @contextmanager
     def sweeping(self) -> Iterator[None]:
-        """Measure a sweep: the longer it takes, the later comes the next."""
+        """Measure a sweep: the longer it takes, the later the next one comes."""
         began = self._swept_at = self.clock()
         yield
         self._sweep_seconds = self.clock() - began
@@ -145,10 +145,10 @@ class Pacing:
 
 @contextmanager
 def _without_collections() -> Iterator[None]:
-    """Keep the garbage collector from running: what a decision makes is freed with it.
+    """Disable the garbage collector: reference counts free the objects of a decision.
 
-    A full collection beside 20,000 gangs takes 0.4 s and more; in the rest after a turn it delays
-    nobody.
+    A full collection beside 20,000 gangs takes 0.4 s and more. During the rest after a turn it
+    delays no gang.
     """
     gc.disable()
     try:
@@ -175,21 +175,21 @@ class SchedulingLoop:
         while True:
             has_changed = await self.pacing.next_turn()
             began = self.pacing.clock()
-            with self.pacing.measured(), _without_collections():
+            with self.pacing.measure_turn(), _without_collections():
                 await self._turn(has_changed)
             await self.pacing.rest(began)
 
     async def _turn(self, has_changed: bool) -> None:
-        """Reconcile, and decide where something has changed or a sweep is due."""
-        # 1. A process that does not lead does nothing.
+        """Reconcile, and decide if there was a change or a sweep is due."""
+        # 1. Only the leader may act.
         self.fence()
         now = self.now()
 
-        # 2. Reconcile gangs: record phases, create and delete pods, take rejected gangs back.
+        # 2. Reconcile gangs: record phases, create and delete pods, undo rejected admissions.
         self.gangs.reconcile(now, self.pacing.looks())
 
-        # 3. A sweep decides for the sake of the time alone. Most turns end before a decision: they
-        #    only followed gangs that run.
+        # 3. A sweep decides without a change. Most turns end before a decision, because they only
+        #    follow running gangs.
         if self.pacing.is_sweep_due():
             with self.pacing.sweeping():
                 await self._cycle(now, is_sweep=True)
@@ -197,7 +197,7 @@ class SchedulingLoop:
             await self._cycle(now, is_sweep=False)
 
     async def _cycle(self, now: float, *, is_sweep: bool) -> None:
-        # 1. Collect the gangs that wait.
+        # 1. Collect the waiting gangs.
         waiting = self.gangs.waiting(now)
         if not (waiting or is_sweep):
             return
@@ -215,15 +215,15 @@ class SchedulingLoop:
         self.pools.observe(snapshot, decision)
 
     async def _decide(self, snapshot: ClusterSnapshot) -> Decision:
-        """Return the decision on ``snapshot``, once everything in it is under way."""
-        # What is being written already is not decided again.
-        known = self.pools.applied_to(self.executor.preemptions.applied_to(snapshot))
-        if not known.may_change:
-            return self.cycles.skip(known)
-        basis = self.executor.basis(known)
-        decision = await self.cycles.decide(known)
+        """Return the decision on ``snapshot``, after starting all of its actions."""
+        # Stops and scale-ins under way are not decided again.
+        effective = self.pools.apply(self.executor.preemptions.apply(snapshot))
+        if not effective.may_change:
+            return self.cycles.skip(effective)
+        basis = self.executor.basis(effective)
+        decision = await self.cycles.decide(effective)
         if decision.unreached:
-            self.pacing.dirty.set()  # the next cycle is due, whether or not something changes
+            self.pacing.dirty.set()  # the next cycle is due even without a change
         self.executor.carry_out(decision, basis)
-        self.cycles.shadows.submit(known, decision)
+        self.cycles.shadows.submit(effective, decision)
         return decision

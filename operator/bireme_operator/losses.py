@@ -17,28 +17,28 @@ def lost_device_seconds(
     label: str,
     now: float,
 ) -> dict[Holder, float]:
-    """Return what the gang of ``job`` loses that is stopped at ``now`` (POSIX seconds).
+    """Return the lost device-seconds of the gang of ``job``, stopped at ``now`` (POSIX seconds).
 
-    That is its devices times the time since its last progress report, or since it ran where this
-    run has reported none: Bireme knows of no checkpoints. ``status`` is that before the stop,
-    with what was reported last, and ``label`` that of node pools.
+    The loss is its devices times the time since its last progress report, or since its start if
+    this run has reported nothing: Bireme knows no checkpoints. ``status`` is the status before the
+    stop, with the last report, and ``label`` is the label of node pools.
     """
     seconds = max(0.0, now - _safe_until(job, status, view))
-    pools, known = nodes.label(label), nodes.accelerators
-    lost: dict[Holder, float] = {}
+    pools, accelerators = nodes.label(label), nodes.accelerators
+    losses: dict[Holder, float] = {}
     for task, places in view.places.items():
         devices = [
-            (name, amount * known.weight(name))
+            (name, amount * accelerators.weight(name))
             for name, amount in view.plan.requests.get(task, ())
-            if known.is_accelerator(name)
+            if accelerators.is_accelerator(name)
         ]
         for node, replicas in places.items():
             code = pools.codes[nodes.row[node]] if node in nodes.row else -1
             pool = pools.values[code] if code >= 0 else ""
             for resource, amount in devices:
                 holder = Holder(resource, view.plan.queue, job.key[0], pool, Use.RUNNING)
-                lost[holder] = lost.get(holder, 0.0) + seconds * replicas * amount
-    return lost
+                losses[holder] = losses.get(holder, 0.0) + seconds * replicas * amount
+    return losses
 
 
 def _safe_until(job: JobFacts, status: Mapping[str, Any], view: GangView) -> float:

@@ -1,8 +1,8 @@
 """Prometheus metrics of the operator.
 
-Nothing that a tenant names becomes a label. Queues do, which administrators make, and namespaces
-where device-seconds are counted, but only the first so many: all others are counted together as
-``(other)``, a name that neither has.
+A tenant's names become no labels. Labels are the names of queues, which administrators create, and
+namespaces in counts of device-seconds, up to a limit. All others count together as ``(other)``, a
+name that neither can have.
 """
 
 from collections import Counter as Counts
@@ -32,22 +32,22 @@ from bireme_operator.lifecycle import Transition
 
 @dataclass(frozen=True, slots=True)
 class MetricMaker:
-    """Makes metrics in one registry; ``meaning`` is their text in /metrics and docs/metrics.md."""
+    """Creates metrics in one registry; ``meaning`` is the text in /metrics and docs/metrics.md."""
 
     registry: CollectorRegistry
 
     def counter(self, name: str, meaning: str, *labels: str) -> Counter:
-        """Make the counter ``bireme_<name>_total``."""
+        """Create the counter ``bireme_<name>_total``."""
         return Counter(f"bireme_{name}", meaning, labels, registry=self.registry)
 
     def gauge(self, name: str, meaning: str, *labels: str) -> Gauge:
-        """Make the gauge ``bireme_<name>``."""
+        """Create the gauge ``bireme_<name>``."""
         return Gauge(f"bireme_{name}", meaning, labels, registry=self.registry)
 
     def seconds(
         self, name: str, meaning: str, buckets: tuple[float, ...], *labels: str
     ) -> Histogram:
-        """Make the histogram ``bireme_<name>_seconds`` of durations."""
+        """Create the histogram ``bireme_<name>_seconds`` of durations."""
         return Histogram(
             f"bireme_{name}_seconds", meaning, labels, buckets=buckets, registry=self.registry
         )
@@ -55,7 +55,7 @@ class MetricMaker:
 
 MAX_QUEUES: Final = 64
 MAX_HOLDERS: Final = 512
-"""Queues in namespaces on pools, by resource, that have series of their own."""
+"""Limit of (resource, queue, namespace, pool) combinations with their own series."""
 OTHER: Final = "(other)"
 _WAITS: Final = (1, 5, 15, 60, 300, 900, 3600, 14_400, 43_200, 86_400)
 _STARTS: Final = (1, 3, 10, 30, 60, 120, 300, 900)
@@ -65,61 +65,61 @@ _COMPLETIONS: Final = (60, 300, 900, 3600, 14_400, 43_200, 86_400, 259_200, 604_
 
 @dataclass(frozen=True, slots=True)
 class QueueLabels:
-    """Label values for queues, bounded for as long as the process lives."""
+    """Label values for queues, bounded over the life of the process."""
 
-    _known: set[str] = field(default_factory=set)
+    _label_sets: set[str] = field(default_factory=set)
 
     def of(self, queue: str) -> str:
         """Return the name itself for the first :data:`MAX_QUEUES`, else :data:`OTHER`."""
-        if queue not in self._known and len(self._known) >= MAX_QUEUES:
+        if queue not in self._label_sets and len(self._label_sets) >= MAX_QUEUES:
             return OTHER
-        self._known.add(queue)
+        self._label_sets.add(queue)
         return queue
 
 
 class UsageMetrics:
-    """Device-seconds by who held the devices; each process counts those of its own leadership."""
+    """Device-seconds by holder; each process counts those of its own leadership."""
 
     def __init__(self, make: MetricMaker) -> None:
-        self._known: set[tuple[str, str, str, str]] = set()
+        self._label_sets: set[tuple[str, str, str, str]] = set()
         self._seconds = make.counter("usage_seconds", "Time that device_seconds covers")
-        where = ("resource", "queue", "namespace", "pool")
+        labels = ("resource", "queue", "namespace", "pool")
         self._held = make.counter(
             "device_seconds",
             "Devices times the seconds that gangs had them, by use: running, starting, stopping, or"
             " reserved for one that waits",
-            *where,
+            *labels,
             "use",
         )
         self._lost = make.counter(
             "device_seconds_lost",
             "Those of running that a stop made void: since the last progress report of the run, or"
             " all of a run without reports",
-            *where,
+            *labels,
         )
 
-    def count(self, lapse: Lapse, held: Iterable[Holder]) -> None:
-        """Count the time that has passed, and what was had meanwhile; ``held`` is what is now."""
+    def count(self, lapse: Lapse, holders: Iterable[Holder]) -> None:
+        """Count the device-seconds of ``lapse``; ``holders`` are the present ones."""
         self._seconds.inc(lapse.seconds)
         for holder, seconds in lapse.device_seconds.items():
             self._held.labels(*self._of(holder), holder.use.value).inc(seconds)
-        for holder in held:
+        for holder in holders:
             self._of(holder)
 
-    def count_loss(self, lost: Mapping[Holder, float]) -> None:
-        """Count the device-seconds that ``lost`` has, by who held them running."""
-        for holder, seconds in lost.items():
+    def count_loss(self, losses: Mapping[Holder, float]) -> None:
+        """Count the lost device-seconds in ``losses``, by holder."""
+        for holder, seconds in losses.items():
             self._lost.labels(*self._of(holder)).inc(seconds)
 
     def _of(self, holder: Holder) -> tuple[str, str, str, str]:
         """Return the labels; after the first :data:`MAX_HOLDERS` all others are :data:`OTHER`."""
         labels = holder.resource, holder.queue, holder.namespace, holder.pool
-        if labels in self._known:
+        if labels in self._label_sets:
             return labels
-        if len(self._known) >= MAX_HOLDERS:
+        if len(self._label_sets) >= MAX_HOLDERS:
             return holder.resource, OTHER, OTHER, OTHER
-        self._known.add(labels)
-        # Prometheus tells how a series grows: what it has when it is seen first does not count.
+        self._label_sets.add(labels)
+        # Create all series at 0: Prometheus ignores the first value of a series.
         self._lost.labels(*labels)
         for use in Use:
             self._held.labels(*labels, use.value)
@@ -162,16 +162,16 @@ class GangMetrics:
         self._guarantee = make.gauge("queue_guarantee", meaning, "queue", "resource")
         meaning = "What a queue holds with all below it: devices, and what it limits or guarantees"
         self._used = make.gauge("queue_used", meaning, "queue", "resource")
-        where = ("resource", "pool", "model")
+        labels = ("resource", "pool", "model")
         self._devices = make.gauge(
             "devices",
             "Devices of all nodes: used by pods or planned ones, kept for a gang that waits, free,"
             " or closed, on nodes that are cordoned or not ready",
-            *where,
+            *labels,
             "state",
         )
         self._scattered = make.gauge(
-            "devices_scattered", "Free devices on nodes that are partly used", *where
+            "devices_scattered", "Free devices on nodes that are partly used", *labels
         )
         self._unknown_models = make.gauge(
             "unknown_gpu_models",
@@ -195,13 +195,13 @@ class GangMetrics:
 
     def show_stalled(self, counts: Mapping[tuple[str, str], int]) -> None:
         """Show the numbers of stalled gangs by queue and reason."""
-        shown = Counts[tuple[str, ...]]()
+        totals = Counts[tuple[str, ...]]()
         for (queue, reason), count in counts.items():
-            shown[self._queues.of(queue), reason] += count
-        _show(self._stalled, shown)
+            totals[self._queues.of(queue), reason] += count
+        _show(self._stalled, totals)
 
     def count_admission(self, admit: Admit, snapshot: ClusterSnapshot) -> None:
-        """Count a gang whose admission begins."""
+        """Count an admission at its beginning."""
         queue = self._queues.of(admit.gang.queue)
         self._admitted.labels(queue).inc()
         self._waits.labels(queue).observe(snapshot.wait_seconds(admit.gang))
@@ -218,11 +218,11 @@ class GangMetrics:
             labels = self._completions.labels(self._queues.of(queue), move.phase)
             labels.observe(max(0.0, now - job.created))
 
-    def show_waiting(self, held: Iterable[Hold], snapshot: ClusterSnapshot) -> None:
-        """Show the gangs that wait; one with a configuration fault counts only as a reason."""
+    def show_waiting(self, holds: Iterable[Hold], snapshot: ClusterSnapshot) -> None:
+        """Show the waiting gangs; a gang with a configuration fault counts only as a reason."""
         reasons, oldest, first = Counts[str](), dict[str, Hold](), None
         overdue = dict[str, float]()
-        for hold in held:
+        for hold in holds:
             reasons[hold.reason] += 1
             if hold.position is None:
                 continue
@@ -230,29 +230,29 @@ class GangMetrics:
             if queue not in oldest or hold.gang.arrived < oldest[queue].gang.arrived:
                 oldest[queue] = hold
             first = first or hold
-            # Cheap to ask: of a long line, few have waited for as long.
+            # Check this cheap bound first: few gangs of a long queue exceed it.
             if snapshot.now - hold.gang.arrived > snapshot.wait_bound_seconds(hold.gang):
-                late = snapshot.overdue_seconds(hold.gang)
-                overdue[queue] = max(late, overdue.get(queue, 0.0))
+                overdue_seconds = snapshot.overdue_seconds(hold.gang)
+                overdue[queue] = max(overdue_seconds, overdue.get(queue, 0.0))
         self._head.set(snapshot.wait_seconds(first.gang) if first is not None else 0.0)
         _show(self._waiting, {(reason,): count for reason, count in reasons.items()})
         gangs = {queue: hold.gang for queue, hold in oldest.items()}
         _show(self._oldest, {(q,): snapshot.wait_seconds(gang) for q, gang in gangs.items()})
         _show(self._overdue, {(q,): overdue.get(q, 0.0) for q in gangs})
 
-    def show_devices(self, held: Iterable[Hold], snapshot: ClusterSnapshot) -> None:
-        """Show what the devices of all nodes do, with what is kept for the gangs ``held``.
+    def show_devices(self, holds: Iterable[Hold], snapshot: ClusterSnapshot) -> None:
+        """Show the states of all nodes' devices, including reservations for the gangs of ``holds``.
 
-        Of more pools and models than :data:`MAX_NAMES` the rest is counted together.
+        Pools and models beyond :data:`MAX_NAMES` count together.
         """
         devices: dict[tuple[str, ...], float] = defaultdict(float)
         scattered: dict[tuple[str, ...], float] = defaultdict(float)
-        for number, use in enumerate(device_uses(snapshot, places_for_holds(snapshot, held))):
+        for number, use in enumerate(device_uses(snapshot, places_for_holds(snapshot, holds))):
             is_shown = number < MAX_NAMES
-            where = use.resource, *((use.pool, use.model) if is_shown else (OTHER, OTHER))
+            labels = use.resource, *((use.pool, use.model) if is_shown else (OTHER, OTHER))
             for state in ("used", "kept", "free", "closed"):
-                devices[*where, state] += use.weight * getattr(use, state)
-            scattered[where] += use.weight * use.scattered
+                devices[*labels, state] += use.weight * getattr(use, state)
+            scattered[labels] += use.weight * use.scattered
         label = snapshot.nodes.label(GPU_MODEL_LABEL)
         models = snapshot.nodes.gpu_models
         numbers = Counts(label.codes.tolist())
@@ -267,21 +267,21 @@ class GangMetrics:
 
     def show_queues(self, counts: Mapping[str, Mapping[str, Any]]) -> None:
         """Show the numbers of gangs ``admitted`` and ``pending`` by queue."""
-        shown = Counts[tuple[str, ...]]()
+        totals = Counts[tuple[str, ...]]()
         for queue, by_state in counts.items():
             for state in ("admitted", "pending"):
-                shown[self._queues.of(queue), state] += by_state[state]
-        _show(self._in_queue, shown)
+                totals[self._queues.of(queue), state] += by_state[state]
+        _show(self._in_queue, totals)
 
     def show_limits(self, tree: QueueTree, queues: Mapping[str, Queue]) -> None:
-        """Show limits and guarantees of ``queues`` and what is in use; of :data:`OTHER`, nothing.
+        """Show limits, guarantees and usage of ``queues``, except those counted as :data:`OTHER`.
 
-        Of several queues together a limit would be none's.
+        A limit of several queues together would have no meaning.
         """
-        shown = [name for name in queues if self._queues.of(name) != OTHER]
-        limits = _by_resource({name: queues[name].limit for name in shown})
-        guarantees = _by_resource({name: tree.guarantee(name) for name in shown})
-        used = _by_resource({name: tree.usage(name) for name in shown})
+        names = [name for name in queues if self._queues.of(name) != OTHER]
+        limits = _by_resource({name: queues[name].limit for name in names})
+        guarantees = _by_resource({name: tree.guarantee(name) for name in names})
+        used = _by_resource({name: tree.usage(name) for name in names})
         of_interest = limits.keys() | guarantees.keys()
         is_counted = tree.accelerators.is_accelerator
         _show(self._limit, limits)
@@ -289,7 +289,11 @@ class GangMetrics:
         _show(
             self._used,
             dict.fromkeys(of_interest, 0.0)
-            | {at: n for at, n in used.items() if at in of_interest or (n and is_counted(at[1]))},
+            | {
+                key: n
+                for key, n in used.items()
+                if key in of_interest or (n and is_counted(key[1]))
+            },
         )
 
     def show_partial(self, state: ClusterState, now: float) -> None:
@@ -305,7 +309,7 @@ def partial_ages(state: ClusterState, now: float) -> Iterator[float]:
         planned, job = state.planned(key), state.jobs.get(key)
         if planned is None or not view.unbound:
             continue
-        # The missing replicas of a gang that is over or stops are gone for good.
+        # A finished or stopping gang gets no more replicas.
         if planned.is_job and (job is None or not _is_starting(job, view)):
             continue
         yield max(0.0, now - max(view.plan.planned, view.plan.resized))
@@ -326,16 +330,16 @@ def _by_resource(amounts: Mapping[str, Amounts]) -> dict[tuple[str, ...], float]
 
 
 def _show(gauge: Gauge, values: Mapping[tuple[str, ...], float]) -> None:
-    """Set exactly these values; other series are removed."""
-    # Else a series would be scraped for ever with its last value, its object long gone.
+    """Set exactly these values; remove other series."""
+    # Otherwise a deleted object's series would be scraped for ever with its last value.
     gauge.clear()
     for labels, value in values.items():
         gauge.labels(*labels).set(value)
 
 
 SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
-# Most series of one metric about objects that administrators name, the first by name: every series
-# costs memory here and in Prometheus.
+# Limit of series of one metric about objects that administrators name, the first by name: every
+# series costs memory here and in Prometheus.
 MAX_NAMES = 100
 
 
@@ -405,7 +409,7 @@ class OperatorMetrics:
         self.outlook = OutlookMetrics(make)
 
     def show_observed(self, actions: Mapping[str, int]) -> None:
-        """Show what a cycle would have done, by kind of action."""
+        """Show the actions of an observed cycle, by kind."""
         show({self._observed: {name.lower(): float(n) for name, n in actions.items()}})
 
     def show_writes(self, counts: Mapping[tuple[str, str], int]) -> None:
@@ -502,7 +506,7 @@ class PolicyMetrics:
         )
 
     def show_stages(self, stages: Mapping[str, str]) -> None:
-        """Show the stage of every policy; series of others are removed."""
+        """Show the stage of every policy; remove other series."""
         names = sorted(stages)[:MAX_NAMES]
         _show(self.stage, {(name, stages[name]): 1.0 for name in names})
 
@@ -544,22 +548,25 @@ class PoolMetrics:
         )
 
     def show_forecast(self, pools: Mapping[str, Mapping[str, float]]) -> None:
-        """Show the forecast of every pool by quantile; series of others are removed."""
+        """Show the forecast of every pool by quantile; remove other series."""
         first = {name: pools[name] for name in sorted(pools)[:MAX_NAMES]}
-        _show(self.forecast, {(n, q): at for n, by in first.items() for q, at in by.items()})
+        _show(
+            self.forecast,
+            {(n, q): demand for n, quantiles in first.items() for q, demand in quantiles.items()},
+        )
 
 
 def show(values: Mapping[Gauge, Mapping[str, float]]) -> None:
-    """Set gauges by the names of objects; series of others are removed."""
+    """Set gauges by the names of objects; remove other series."""
     for gauge, by_name in values.items():
         _show(gauge, {(name,): by_name[name] for name in sorted(by_name)[:MAX_NAMES]})
 
 
 @dataclass(frozen=True, eq=False)
 class _Counts(Collector):
-    """Serves sums of ``counts``, which other modules keep, at every scrape."""
+    """Serves sums of ``counts``, which other modules update, at every scrape."""
 
-    # Compared by identity: a registry keeps its collectors as keys.
+    # Without equality: a registry uses its collectors as keys.
     name: str
     meaning: str
     labels: tuple[str, str]

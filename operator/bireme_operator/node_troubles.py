@@ -1,17 +1,17 @@
-"""Nodes that pods of gangs had trouble with: other gangs go elsewhere for a while.
+"""Nodes on which pods of gangs had trouble: gangs avoid them for a while.
 
-Trouble is a kubelet that refuses a pod, or the first replica of a gang to fail, which may be the
-fault of its node or of the gang's own program. One namespace's trouble with a node is its own, as
-its pods may be the cause: its gangs avoid a node that refused them, those of others do not. A node
-that gangs of two namespaces had trouble with is suspected, and all gangs avoid it. A gang that ends
-well there shows that the failures of others were not the node's.
+Trouble is a kubelet that refuses a pod, or the first failed replica of a gang. The cause of a
+failure may be the node or the gang's own program. If one namespace has trouble with a node, its
+pods may be the cause: its gangs avoid a node that refused them, and other gangs do not. A node is
+suspected if gangs of two namespaces had trouble with it, and all gangs avoid it. A gang that
+succeeds there shows that the earlier failures were not the node's.
 
-Of each pool (nodes with one value of the pool label; of nodes without it, those of one GPU model)
-at most a tenth is avoided by all, so that of fewer than ten nodes none is: no tenant takes more
-from the others, and where many nodes have trouble at once it is no node's own. A gang that fits
-nowhere else is kept from no node.
+All gangs avoid at most a tenth of each pool, and none of a pool with fewer than ten nodes. A pool
+is the nodes with one value of the pool label; nodes without the label form a pool by GPU model. The
+limit bounds the loss that one tenant can cause, and many failures at once mean a common cause. A
+gang that fits on no other nodes avoids none.
 
-It is memory: a new leader learns it anew.
+The records are in memory: a new leader learns them anew.
 """
 
 from collections import Counter
@@ -41,7 +41,7 @@ from bireme_operator.metrics import show
 from bireme_operator.status_writer import StatusWriter
 
 _AVOIDED_SECONDS = 600.0
-# Trouble that two namespaces had within this time counts together.
+# Trouble of two namespaces counts together within this time.
 _REMEMBERED_SECONDS = 3600.0
 _NAMESPACES = 2
 _SHARE_OF_POOL = 10
@@ -52,12 +52,12 @@ _MEMO = "room by which nodes in trouble are explained"
 
 @dataclass(slots=True)
 class _Trouble:
-    """Of one namespace with one node; times are monotonic seconds."""
+    """Trouble of one namespace with one node; times are monotonic seconds."""
 
     refused: float = float("-inf")
-    """When its kubelet last refused a pod."""
+    """Time of the latest pod that its kubelet refused."""
     failed: float = float("-inf")
-    """When a replica last was the first of its gang to fail there."""
+    """Time of the latest replica that failed there as the first of its gang."""
 
     @property
     def last(self) -> float:
@@ -65,12 +65,12 @@ class _Trouble:
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
-    """A gang as it was, the nodes it is kept from, and what it became by that."""
+class _Avoidance:
+    """A gang, the nodes that it avoids, and the gang restricted to other nodes."""
 
     gang: Gang
     nodes: tuple[str, ...]
-    around: Gang
+    restricted: Gang
 
 
 @dataclass(slots=True)
@@ -81,23 +81,23 @@ class NodeTroubles:
     reports: StatusWriter
     suspected: Gauge
     clock: Callable[[], float]
-    _known: dict[str, dict[str, _Trouble]] = field(default_factory=dict)
-    """By node and namespace."""
+    _troubles: dict[str, dict[str, _Trouble]] = field(default_factory=dict)
+    """Troubles by node and namespace."""
     _avoided: tuple[str, ...] = ()
-    """By all gangs."""
+    """Nodes that all gangs avoid."""
     _avoided_by: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """By the gangs of a namespace, those of all included."""
-    _told: frozenset[str] = frozenset()
-    _kept: dict[str, _Kept] = field(default_factory=dict)
+    """Nodes that the gangs of a namespace avoid, including ``_avoided``."""
+    _reported_nodes: frozenset[str] = frozenset()
+    _avoidances: dict[str, _Avoidance] = field(default_factory=dict)
     _exempt: dict[str, float] = field(default_factory=dict)
     _failed: dict[str, frozenset[str]] = field(default_factory=dict)
-    """Uids of the failed pods of each PodGroup that is watched."""
+    """Uids of the failed pods of each watched PodGroup."""
 
-    # --- what happened ------------------------------------------------------------------------
+    # --- observations -------------------------------------------------------------------------
 
     def observe(self, job: JobFacts, move: Transition, view: GangView | None) -> None:
-        """Take note of a change of phase that was recorded."""
-        if move.phase == "Succeeded" and view is not None and self._known:
+        """Observe a recorded change of phase."""
+        if move.phase == "Succeeded" and view is not None and self._troubles:
             self._clear_failures(view.nodes)
         elif move.node and move.reason is Reason.POD_REJECTED:
             self._trouble(job.key[0], move.node).refused = self.clock()
@@ -105,88 +105,88 @@ class NodeTroubles:
             self._trouble(job.key[0], move.node).failed = self.clock()
 
     def observe_pods(self, namespace: str, failed: Iterable[PodFacts]) -> None:
-        """Take note of pods of one gang that have failed without its stopping for it."""
-        own = []
+        """Observe failed pods of one gang that goes on without them."""
+        own_failures = []
         for pod in failed:
             if pod.is_rejected:
                 self._trouble(namespace, pod.node).refused = self.clock()
             else:
-                own.append(pod)
-        if len(own) == 1:  # of several it cannot be told which was the first
-            self._trouble(namespace, own[0].node).failed = self.clock()
+                own_failures.append(pod)
+        if len(own_failures) == 1:  # with several failures the first one is unknown
+            self._trouble(namespace, own_failures[0].node).failed = self.clock()
 
     def observe_group(self, group: GroupFacts, view: GangView) -> None:
-        """Take note of pods of a PodGroup that have failed since it was last looked at."""
-        there = [pod for _, pod in view.members if pod is not None]
-        failed = {pod.uid: pod for pod in there if has_failed(pod)}
-        before = self._failed.get(group.uid)
+        """Observe the pods of a PodGroup that have failed since the last call."""
+        pods = [pod for _, pod in view.members if pod is not None]
+        failed = {pod.uid: pod for pod in pods if has_failed(pod)}
+        previous = self._failed.get(group.uid)
         self._failed[group.uid] = frozenset(failed)
-        # What failed before this leader looked may have done so long ago.
-        if before is None or failed.keys() <= before:
+        # Failures before this leader's first look may be old.
+        if previous is None or failed.keys() <= previous:
             return
-        new = [pod for uid, pod in failed.items() if uid not in before]
-        self.observe_pods(group.key[0], [p for p in new if p.is_rejected or not before])
+        new = [pod for uid, pod in failed.items() if uid not in previous]
+        self.observe_pods(group.key[0], [p for p in new if p.is_rejected or not previous])
 
     def _trouble(self, namespace: str, node: str) -> _Trouble:
-        return self._known.setdefault(node, {}).setdefault(namespace, _Trouble())
+        return self._troubles.setdefault(node, {}).setdefault(namespace, _Trouble())
 
     def _clear_failures(self, nodes: Iterable[str]) -> None:
         for node in nodes:
-            for trouble in self._known.get(node, {}).values():
+            for trouble in self._troubles.get(node, {}).values():
                 trouble.failed = float("-inf")
 
-    # --- what follows -------------------------------------------------------------------------
+    # --- consequences -------------------------------------------------------------------------
 
     def review(self) -> None:
-        """Decide anew which nodes gangs avoid, and tell administrators of those that are suspected.
+        """Update the nodes that gangs avoid, and report suspected ones to administrators.
 
-        To be called before every round of :meth:`around`.
+        Call it before every round of :meth:`avoid_nodes`.
         """
-        if not self._known and not self._told:
+        if not self._troubles and not self._reported_nodes:
             return
         now, nodes = self.clock(), self.state.node_table
         self._forget_old(now, nodes)
-        suspected = sorted(self._suspected(now))
+        suspected = sorted(self._iter_suspects(now))
         names = [name for _, name in suspected]
         pools = self._pools(nodes) if names else []
         self._avoided = tuple(sorted(_within_pools(names, nodes, pools)))
         self._avoided_by = self._of_namespaces(now)
         show({self.suspected: {name: float(name in self._avoided) for name in names}})
         for name in names:
-            if name not in self._told:
+            if name not in self._reported_nodes:
                 self.reports.post_event(
-                    "Node", ("", name), name, Reason.NODE_SUSPECTED, self._words(name)
+                    "Node", ("", name), name, Reason.NODE_SUSPECTED, self._suspicion_message(name)
                 )
-        self._told = frozenset(names)
+        self._reported_nodes = frozenset(names)
 
     def _forget_old(self, now: float, nodes: NodeTable) -> None:
-        for name, troubles in list(self._known.items()):
+        for name, troubles in list(self._troubles.items()):
             last = max(trouble.last for trouble in troubles.values())
-            # A node that was deleted comes back as another machine.
+            # A deleted node comes back as another machine.
             if name not in nodes.row or now - last >= _REMEMBERED_SECONDS:
-                del self._known[name]
+                del self._troubles[name]
                 continue
-            self._known[name] = {
+            self._troubles[name] = {
                 namespace: trouble
                 for namespace, trouble in troubles.items()
                 if last - trouble.last < _REMEMBERED_SECONDS
             }
         self._exempt = {uid: until for uid, until in self._exempt.items() if now < until}
 
-    def _suspected(self, now: float) -> Iterator[tuple[float, str]]:
-        """Yield the nodes that two namespaces had trouble with, and since when."""
-        for name, troubles in self._known.items():
+    def _iter_suspects(self, now: float) -> Iterator[tuple[float, str]]:
+        """Yield the nodes with trouble of two namespaces, with the time of the second one."""
+        for name, troubles in self._troubles.items():
             times = sorted(trouble.last for trouble in troubles.values())
             if len(times) >= _NAMESPACES and now - times[-1] < _AVOIDED_SECONDS:
                 yield times[_NAMESPACES - 1], name
 
     def _of_namespaces(self, now: float) -> dict[str, tuple[str, ...]]:
-        found: dict[str, set[str]] = {}
-        for name, troubles in self._known.items():
+        nodes_by_namespace: dict[str, set[str]] = {}
+        for name, troubles in self._troubles.items():
             for namespace, trouble in troubles.items():
                 if now - trouble.refused < _AVOIDED_SECONDS:
-                    found.setdefault(namespace, {*self._avoided}).add(name)
-        return {namespace: tuple(sorted(nodes)) for namespace, nodes in found.items()}
+                    nodes_by_namespace.setdefault(namespace, {*self._avoided}).add(name)
+        return {namespace: tuple(sorted(nodes)) for namespace, nodes in nodes_by_namespace.items()}
 
     def _pools(self, nodes: NodeTable) -> list[tuple[str, str]]:
         """Return the pool of every node, by row."""
@@ -197,77 +197,83 @@ class NodeTroubles:
             pools.append(("", model) if pool is None else (pool, ""))
         return pools
 
-    def _words(self, node: str) -> str:
-        troubles = self._known[node].values()
+    def _suspicion_message(self, node: str) -> str:
+        troubles = self._troubles[node].values()
         kinds = (
             ("its kubelet refused pods", any(t.refused > t.failed for t in troubles)),
             ("replicas failed here first", any(t.failed > t.refused for t in troubles)),
         )
-        what = " and ".join(words for words, happened in kinds if happened)
+        kinds_text = " and ".join(text for text, happened in kinds if happened)
         minutes = round(_AVOIDED_SECONDS / 60)
         then = f"gangs avoid it for {minutes} minutes"
         if node not in self._avoided:
             then = "it is not avoided, as no more than a tenth of its pool may be"
-        return f"gangs of {len(troubles)} namespaces had trouble with this node: {what}; {then}"
+        return (
+            f"gangs of {len(troubles)} namespaces had trouble with this node: {kinds_text}; {then}"
+        )
 
-    def around(self, gang: Gang) -> Gang:
-        """Return ``gang`` such that it is not placed on nodes that it is to avoid."""
+    def avoid_nodes(self, gang: Gang) -> Gang:
+        """Return ``gang`` restricted to the nodes that it need not avoid."""
         nodes = self._avoided_by.get(gang.namespace, self._avoided)
         if not nodes or self.clock() < self._exempt.get(gang.uid, 0.0):
-            self._kept.pop(gang.uid, None)
+            self._avoidances.pop(gang.uid, None)
             return gang
-        known = self._kept.get(gang.uid)
-        # Of thousands of gangs few change between two cycles.
-        if known is None or known.gang is not gang or known.nodes != nodes:
-            known = self._kept[gang.uid] = _Kept(gang, nodes, off_nodes(gang, nodes))
-        return known.around
+        avoidance = self._avoidances.get(gang.uid)
+        # Reuse restricted gangs: few of thousands change between two cycles.
+        if avoidance is None or avoidance.gang is not gang or avoidance.nodes != nodes:
+            avoidance = self._avoidances[gang.uid] = _Avoidance(gang, nodes, off_nodes(gang, nodes))
+        return avoidance.restricted
 
     def exempt(self, gang: Gang) -> bool:
-        """Keep a gang from no node any more, as it fits nowhere else; say if it was kept."""
-        if self._kept.pop(gang.uid, None) is None:
+        """Let a gang use all nodes, as it fits on no others; return whether it avoided any."""
+        if self._avoidances.pop(gang.uid, None) is None:
             return False
         self._exempt[gang.uid] = self.clock() + _AVOIDED_SECONDS
         return True
 
-    def explained(self, hold: Hold, snapshot: ClusterSnapshot) -> Hold:
-        """Return ``hold`` with the nodes that have room for its gang, and that it is kept from."""
-        kept = self._kept.get(hold.gang.uid)
-        if kept is None or hold.reason not in (Reason.WAITING_FOR_CAPACITY, Reason.SCALING_UP):
+    def explain(self, hold: Hold, snapshot: ClusterSnapshot) -> Hold:
+        """Return ``hold`` with a message about avoided nodes that have room for its gang."""
+        avoidance = self._avoidances.get(hold.gang.uid)
+        if avoidance is None or hold.reason not in (Reason.WAITING_FOR_CAPACITY, Reason.SCALING_UP):
             return hold
         capacity = snapshot.memo.get(_MEMO)
         if not isinstance(capacity, FreeCapacity):
             capacity = FreeCapacity(snapshot.nodes, snapshot.used, snapshot.occupants)
             snapshot.memo[_MEMO] = capacity
-        rows = [row for name in kept.nodes if (row := snapshot.nodes.row.get(name)) is not None]
+        rows = [
+            row for name in avoidance.nodes if (row := snapshot.nodes.row.get(name)) is not None
+        ]
         room = np.zeros(len(rows), dtype=np.int64)
-        for task in kept.gang.tasks:
+        for task in avoidance.gang.tasks:
             room += capacity.replicas(task)[rows]
         named = [snapshot.nodes.names[row] for row, fits in zip(rows, room, strict=True) if fits]
         if not named:
             return hold
         more = f" and {len(named) - _MAX_NAMED} more" if len(named) > _MAX_NAMED else ""
         which = f"{', '.join(named[:_MAX_NAMED])}{more}"
-        words = f"room on {which} is avoided for some minutes: pods were refused or failed there"
-        return replace(hold, message=f"{hold.message}; {words}")
+        remark = f"room on {which} is avoided for some minutes: pods were refused or failed there"
+        return replace(hold, message=f"{hold.message}; {remark}")
 
     def forget(self, uids: set[str]) -> None:
-        """Drop what is remembered of gangs that are gone; ``uids`` are those that exist."""
-        self._kept = {uid: kept for uid, kept in self._kept.items() if uid in uids}
+        """Drop the records of deleted gangs; ``uids`` are those of the existing ones."""
+        self._avoidances = {
+            uid: avoidance for uid, avoidance in self._avoidances.items() if uid in uids
+        }
         self._failed = {uid: pods for uid, pods in self._failed.items() if uid in uids}
 
 
 def has_failed(pod: PodFacts) -> bool:
-    """Return whether a pod failed, be it by itself or by its kubelet's refusal."""
+    """Return whether a pod failed by itself or by its kubelet's refusal."""
     return pod.phase == "Failed" and not (pod.is_leaving or pod.is_disrupted)
 
 
 def _within_pools(
     names: Sequence[str], nodes: NodeTable, pools: Sequence[tuple[str, str]]
 ) -> Iterator[str]:
-    """Yield the first of ``names`` that are no more than a tenth of their pools."""
-    left = {pool: size // _SHARE_OF_POOL for pool, size in Counter(pools).items()}
+    """Yield the first of ``names``, at most a tenth of each pool."""
+    remaining = {pool: size // _SHARE_OF_POOL for pool, size in Counter(pools).items()}
     for name in names:
         pool = pools[nodes.row[name]]
-        if left[pool] > 0:
-            left[pool] -= 1
+        if remaining[pool] > 0:
+            remaining[pool] -= 1
             yield name

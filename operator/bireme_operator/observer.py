@@ -1,12 +1,12 @@
-"""``operator.mode: Observe``: decide beside the scheduler in charge, say what, and write nothing.
+"""``operator.mode: Observe``: decide beside the scheduler in charge, report, and write nothing.
 
-The operator watches and decides as always, on Bireme's own gangs and on those of pods that wait for
-another scheduler. No part that writes exists in this mode, and the client refuses every write; so
-there is no Lease either, and each replica observes by itself.
+The operator watches and decides as usual, on Bireme's own gangs and on those of pods that wait for
+another scheduler. This mode has no part that writes, and the client refuses every write. So there
+is no Lease either, and each replica observes by itself.
 
-What it would do stands in metrics, and in the log when it changes: ``would admit``, ``would stop``,
-``would resize``, and at level debug ``would hold``. Once the other scheduler has bound a pod, that
-is compared with what was decided for it last.
+Metrics report its decisions, and so does the log when they change: ``would admit``, ``would stop``,
+``would resize``, and at level debug ``would hold``. Once the other scheduler has bound a pod, the
+operator compares that with its latest decision.
 """
 
 import asyncio
@@ -36,7 +36,8 @@ from bireme_operator.policies import CycleRunner, Policies
 from bireme_operator.watches import Watches
 
 _log = structlog.get_logger(__name__)
-# A pod that has left is looked for on its node in so many cycles: its two watches are not in step.
+# Number of cycles to look for a pod on its node after it left the pending pods: the two watches are
+# not in step.
 _MAX_LOOKS: Final = 5
 
 
@@ -47,7 +48,7 @@ def refuse() -> NoReturn:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was decided last on one gang: a reason, and the nodes it would start on, if it would."""
+    """The latest decision on one gang: a reason, and the nodes of its start, if it would start."""
 
     reason: str
     nodes: frozenset[str] = frozenset()
@@ -55,7 +56,7 @@ class Verdict:
 
 @dataclass(slots=True)
 class Observation:
-    """The loop of Observe: decide where something has changed, and say what is new.
+    """The loop of mode Observe: decides after changes, and reports new decisions.
 
     ``now`` gives POSIX seconds.
     """
@@ -67,13 +68,13 @@ class Observation:
     metrics: OperatorMetrics
     now: Callable[[], float]
     _verdicts: dict[str, Verdict] = field(default_factory=dict)
-    _left: dict[Key, tuple[str, Verdict, int]] = field(default_factory=dict)
-    """Pods that have left, with gang, the verdict on it, and how often they were looked for."""
+    _departures: dict[Key, tuple[str, Verdict, int]] = field(default_factory=dict)
+    """Pods that are no longer pending, with gang, its verdict, and the number of looks."""
     _partial: set[str] = field(default_factory=set)
-    """Gangs of which some pods are bound; the last verdict on the whole gang is that on the rest.
+    """Gangs with some bound pods; the last verdict on the whole gang applies to the rest.
 
-    The pods of a gang are bound one after another. What is decided in between is about a rest that
-    lacks room because of its own gang.
+    The other scheduler binds the pods of a gang one after another. Decisions in between concern a
+    rest that lacks room because of its own gang.
     """
     _faulty: set[Key] = field(default_factory=set)
 
@@ -82,7 +83,7 @@ class Observation:
         while True:
             has_changed = await self.pacing.next_turn()
             began = self.pacing.clock()
-            with self.pacing.measured():
+            with self.pacing.measure_turn():
                 if self.pacing.is_sweep_due():
                     with self.pacing.sweeping():
                         await self._cycle()
@@ -91,16 +92,16 @@ class Observation:
             await self.pacing.rest(began)
 
     async def _cycle(self) -> None:
-        # 1. Compare what the other scheduler has done with what was decided.
+        # 1. Compare the other scheduler's bindings with the decisions.
         self._compare()
 
-        # 2. Decide on what waits, for Bireme and for others.
+        # 2. Decide on the waiting gangs of Bireme and of other schedulers.
         self.state.changed.clear()
         self.state.learn(self.state.jobs.values())
-        known = self.state.waiting(on_error=self._report)
+        own_gangs = self.state.waiting(on_error=self._report)
         learned, node_of = self.state.run_times.of_group, self.state.node_of_other
-        others = self.pods.gangs(self.state.tenancy, learned, node_of)
-        waiting = [*known, *others]
+        other_gangs = self.pods.gangs(self.state.tenancy, learned, node_of)
+        waiting = [*own_gangs, *other_gangs]
         snapshot = self.state.snapshot(self.now(), None, waiting, self._report)
         if not snapshot.may_change:
             self.cycles.skip(snapshot)
@@ -109,28 +110,28 @@ class Observation:
         decision = await self.cycles.decide(snapshot)
         self.cycles.shadows.submit(snapshot, decision)
 
-        # 3. Say what is new.
+        # 3. Report new decisions.
         self._say(decision, snapshot)
 
     def _compare(self) -> None:
-        """Count where pods that have left are, by whether they would have gone there."""
+        """Count newly bound pods by whether their nodes match the decisions."""
         for key, gang in self.pods.take_left().items():
-            self._left[key] = gang, self._verdicts.get(gang, Verdict("")), 0
+            self._departures[key] = gang, self._verdicts.get(gang, Verdict("")), 0
         gangs, partial = self.pods.gang_uids(self.state.node_of_other)
-        for key, (gang, verdict, looks) in list(self._left.items()):
+        for key, (gang, verdict, looks) in list(self._departures.items()):
             node = self.state.node_of_other(key)
             if node:
                 self.metrics.observed_binds.labels(_outcome(verdict, node)).inc()
                 partial.add(gang)
             if node or looks >= _MAX_LOOKS:
-                del self._left[key]
+                del self._departures[key]
             else:
-                self._left[key] = gang, verdict, looks + 1
-        settling = {gang for gang, _, _ in self._left.values()}
+                self._departures[key] = gang, verdict, looks + 1
+        settling = {gang for gang, _, _ in self._departures.values()}
         self._partial = (self._partial | partial | settling) & gangs
 
     def _say(self, decision: Decision, snapshot: ClusterSnapshot) -> None:
-        found: dict[str, Verdict] = {}
+        verdicts: dict[str, Verdict] = {}
         for action in decision.actions:
             if not isinstance(action, Admit | Hold):
                 continue
@@ -141,29 +142,29 @@ class Observation:
             gang = action.gang
             if gang.uid in self._partial:
                 continue
-            verdict = found[gang.uid] = Verdict(action.reason.value, nodes)
+            verdict = verdicts[gang.uid] = Verdict(action.reason.value, nodes)
             if verdict == self._verdicts.get(gang.uid):
                 continue
-            about = {"gang": f"{gang.namespace}/{gang.name}", "kind": gang.kind}
-            about |= {"queue": gang.queue, "message": action.message}
+            log_fields = {"gang": f"{gang.namespace}/{gang.name}", "kind": gang.kind}
+            log_fields |= {"queue": gang.queue, "message": action.message}
             if isinstance(action, Admit):
-                _log.info("would admit", **about)
+                _log.info("would admit", **log_fields)
             else:
-                _log.debug("would hold", reason=action.reason.value, **about)
-        # What would be stopped or resized is so again in every cycle, until something changes.
+                _log.debug("would hold", reason=action.reason.value, **log_fields)
+        # Stops and resizes recur in every cycle until something changes.
         changes = {("would stop", stop.gang.key, stop.message) for stop in decision.preempted}
         changes |= {("would stop", stop.gang.key, stop.message) for stop in decision.vacated}
         changes |= {("would resize", r.gang.key, r.message) for r in decision.resized}
-        for what, key, message in sorted(changes):
-            name = f"{what} {key[0]}/{key[1]}"
-            verdict = found[name] = Verdict(message)
+        for event, key, message in sorted(changes):
+            name = f"{event} {key[0]}/{key[1]}"
+            verdict = verdicts[name] = Verdict(message)
             if verdict != self._verdicts.get(name):
-                _log.info(what, gang=f"{key[0]}/{key[1]}", message=message)
+                _log.info(event, gang=f"{key[0]}/{key[1]}", message=message)
         self.metrics.show_observed(Counter(type(action).__name__ for action in decision.actions))
-        self._verdicts = found | self._lasting()
+        self._verdicts = verdicts | self._lasting()
 
     def _lasting(self) -> dict[str, Verdict]:
-        """Return the verdicts that stay although their gangs are decided on no more."""
+        """Return the verdicts to keep, of gangs that are not decided on any more."""
         return {uid: self._verdicts[uid] for uid in self._partial & self._verdicts.keys()}
 
     def _report(self, key: Key, error: Exception) -> None:
@@ -182,36 +183,34 @@ def _outcome(verdict: Verdict, node: str) -> str:
 
 
 class ObserverTerm:
-    """One process in mode Observe; ``given`` has a client that refuses to write."""
+    """One process in mode Observe; the client of ``context`` refuses to write."""
 
-    def __init__(self, given: TermContext) -> None:
-        settings, metrics, clock = given.settings, given.metrics, given.clock
+    def __init__(self, term: TermContext) -> None:
+        settings, metrics, clock = term.settings, term.metrics, term.clock
         dirty = asyncio.Event()
-        from_settings = make_policy(given.scheduling)
-        # Nobody could read in a status what an observer has promoted or rolled back.
+        from_settings = make_policy(term.scheduling)
+        # An observer writes no status, so it must not promote or roll back policies.
         self.policies = Policies(
-            *(from_settings, policy_loader(given), metrics.policies, dirty.set),
+            *(from_settings, policy_loader(term), metrics.policies, dirty.set),
             is_automatic=False,
         )
-        self.state = ClusterState(given.scheduling, dirty.set, self.policies.known)
+        self.state = ClusterState(term.scheduling, dirty.set, self.policies.known)
         limit = settings.cycle_age_limit_seconds
-        own_kinds = given.custom or CustomResources(
-            given.client, metrics.watches, limit, clock=clock
-        )
+        own_kinds = term.custom or CustomResources(term.client, metrics.watches, limit, clock=clock)
         scalers = NodePoolScalers(dirty.set)
-        self.watches = Watches(given.client, self.state, scalers, own_kinds, clock)
+        self.watches = Watches(term.client, self.state, scalers, own_kinds, clock)
         observed = ObservedPods(dirty.set)
         self._pending = Reflector[Any](
-            *(given.client, pods.PATH, PendingPod, observed.put, observed.delete, PENDING),
+            *(term.client, pods.PATH, PendingPod, observed.put, observed.delete, PENDING),
             name="pending pods",
             clock=clock,
         )
-        deciding = Deciding.of(given, f"{given.identity}/observer", self.policies)
+        deciding = Deciding.of(term, f"{term.identity}/observer", self.policies)
         self.last, self.heartbeat = deciding.last, deciding.heartbeat
         self.outlooks = deciding.outlooks
         pacing = Pacing(dirty, settings, metrics, clock, deciding.heartbeat)
         cycles = deciding.cycles
-        self.loop = Observation(pacing, self.state, observed, cycles, metrics, given.now)
+        self.loop = Observation(pacing, self.state, observed, cycles, metrics, term.now)
         self._closing = deciding.closing
 
     async def run(self) -> None:
@@ -220,7 +219,7 @@ class ObserverTerm:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.watches.run())
                 group.create_task(self._pending.run())
-                await self.watches.synced()
+                await self.watches.wait_until_synced()
                 await self._pending.synced.wait()
                 _log.info("caches are filled", nodes=len(self.state.node_table))
                 await self.policies.first_loaded(FIRST_LOAD_SECONDS)

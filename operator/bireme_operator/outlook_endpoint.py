@@ -1,7 +1,7 @@
-"""``GET /outlook``: when those who wait should start, each reader the namespaces they may read.
+"""``GET /outlook``: forecast starts of waiting gangs in the namespaces that the reader may read.
 
-Nothing of others is told (:mod:`bireme_operator.readers`). ``?namespace=NAME``, once for each, asks
-for less.
+The answer omits all other namespaces (:mod:`bireme_operator.readers`). Each ``?namespace=NAME``
+selects a namespace.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ VERSION: Final = "outlook.bireme.dev/v1"
 
 @dataclass(slots=True)
 class OutlookEndpoint:
-    """Serves the outlook; ``outlooks`` gives that of this process, None where it does not lead.
+    """Serves the forecast; ``outlooks`` gives that of this process, None if it does not lead.
 
     ``now`` gives POSIX seconds.
     """
@@ -40,39 +40,39 @@ class OutlookEndpoint:
     async def _serve(self, request: web.Request) -> web.Response:
         return await self.readers.serve(request, self._answer)
 
-    async def _answer(self, reader: Reader, wanted: Sequence[str]) -> bytes:
+    async def _answer(self, reader: Reader, namespaces: Sequence[str]) -> bytes:
         outlooks = self.outlooks()
         if outlooks is None:
             raise RequestRefused(503, "this replica does not lead; ask another one")
-        found = outlooks.latest
-        if found is None:
+        forecast = outlooks.latest
+        if forecast is None:
             raise RequestRefused(503, "no outlook has been made yet; try again in a minute")
-        present = {each.gang.namespace for each in found.outlook.prospects}
-        may_read = await self.readers.scope(reader, wanted, present)
-        return await asyncio.to_thread(self._encoded, found, may_read)
+        present = {prospect.gang.namespace for prospect in forecast.outlook.prospects}
+        may_read = await self.readers.scope(reader, namespaces, present)
+        return await asyncio.to_thread(self._encode, forecast, may_read)
 
-    def _encoded(self, found: Foreseen, may_read: frozenset[str] | None) -> bytes:
-        outlook = found.outlook
-        told = {
+    def _encode(self, forecast: Foreseen, may_read: frozenset[str] | None) -> bytes:
+        outlook = forecast.outlook
+        body = {
             "apiVersion": VERSION,
             "kind": "Outlook",
             "time": clock_time(outlook.now),
             "ageSeconds": round(max(0.0, self.now() - outlook.now)),
             "until": clock_time(outlook.until),
             "cut": outlook.cut.value,
-            "policy": found.policy,
+            "policy": forecast.policy,
             "namespaces": None if may_read is None else sorted(may_read),
             "gangs": [
-                _told(each, found)
-                for each in outlook.prospects
-                if may_read is None or each.gang.namespace in may_read
+                _gang_entry(prospect, forecast)
+                for prospect in outlook.prospects
+                if may_read is None or prospect.gang.namespace in may_read
             ],
         }
-        return msgspec.json.encode(told)
+        return msgspec.json.encode(body)
 
 
-def _told(each: Prospect, found: Foreseen) -> dict[str, Any]:
-    gang, ends = each.gang, found.ranges.get(each.gang.uid)
+def _gang_entry(prospect: Prospect, forecast: Foreseen) -> dict[str, Any]:
+    gang, ends = prospect.gang, forecast.ranges.get(prospect.gang.uid)
     estimate: dict[str, Any] = {}
     if ends is not None:
         estimate["earliest"] = quantities.format_timestamp(ends.earliest)
@@ -85,9 +85,11 @@ def _told(each: Prospect, found: Foreseen) -> dict[str, Any]:
         "namespace": gang.namespace,
         "name": gang.name,
         "queue": gang.queue,
-        "gpus": found.accelerators.units(gang.demand),
-        "position": each.position,
-        "reason": each.reason.value if each.reason is not None else None,
-        "start": quantities.format_timestamp(each.start) if each.start is not None else None,
+        "gpus": forecast.accelerators.units(gang.demand),
+        "position": prospect.position,
+        "reason": prospect.reason.value if prospect.reason is not None else None,
+        "start": quantities.format_timestamp(prospect.start)
+        if prospect.start is not None
+        else None,
         "estimatedStart": estimate or None,
     }

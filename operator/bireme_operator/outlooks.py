@@ -1,9 +1,9 @@
-"""The outlook of the leader: when everybody who waits should start, renewed in the background.
+"""The leader's start forecast for all waiting gangs ("outlook"), renewed in the background.
 
-After a change of the line the latest snapshot goes to a process that plays it forward
-(:mod:`bireme_operator.questions`); a large cluster takes it tens of seconds, on one core that it
-yields to everybody. Where it fails, the outlook before stays, with the moment it is of. What starts
-teaches how outlooks err (:mod:`bireme.core.outlook_ranges`).
+After a change of the queue the latest snapshot goes to a process that simulates its future
+(:mod:`bireme_operator.questions`). A large cluster takes tens of seconds on one core, at the lowest
+priority. If the process fails, the previous forecast stays, with its time. Actual starts teach the
+errors of forecasts (:mod:`bireme.core.outlook_ranges`).
 """
 
 import asyncio
@@ -31,8 +31,8 @@ from bireme_operator.metrics import OutlookMetrics
 from bireme_operator.questions import QuestionFailed, Questions
 from bireme_operator.settings import OperatorSettings
 
-# After an outlook of t seconds the next one comes in _REST * t at the earliest: they get a fifth of
-# a core at most.
+# After a forecast of t seconds the next one comes after _REST * t at the earliest: forecasts get at
+# most a fifth of a core.
 _REST: Final = 4.0
 _T = TypeVar("_T")
 _log = structlog.get_logger(__name__)
@@ -40,7 +40,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Foreseen:
-    """An outlook, the ranges of gangs by uid, and the SchedulingPolicy it goes by; "" for none."""
+    """An outlook, the start ranges by gang uid, and the name of its SchedulingPolicy or ""."""
 
     outlook: Outlook
     ranges: Mapping[str, StartRange]
@@ -50,7 +50,7 @@ class Foreseen:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """A cycle: what was known, what was decided, and what decided it."""
+    """A cycle: its snapshot, its decision, and the policy that decided."""
 
     snapshot: ClusterSnapshot
     decision: Decision
@@ -62,7 +62,7 @@ class Outlooks:
     """Renews the outlook of one term, one at a time; ``clock`` gives monotonic seconds.
 
     Attributes:
-        run: Names the term.
+        run: Name of the term.
         latest: The latest outlook; None before the first.
         current: The last cycle; None before the first.
     """
@@ -78,8 +78,8 @@ class Outlooks:
     _ranges: OutlookRanges = field(default_factory=OutlookRanges)
     _pending: Decided | None = None
     _line: object = None
-    """What the latest outlook, or the one that is being made, depends on."""
-    _seen: float = 0.0
+    """Inputs of the latest outlook, or of the one in progress."""
+    _latest_time: float = 0.0
     _not_before: float = float("-inf")
     _tasks: Tasks = field(default_factory=Tasks)
 
@@ -92,7 +92,7 @@ class Outlooks:
         metrics: OutlookMetrics,
         clock: Callable[[], float],
     ) -> "Outlooks | None":
-        """Return the outlooks of the term ``run``; None where ``settings`` ask for none."""
+        """Return the outlooks of the term ``run``; None if ``settings`` disable them."""
         if not settings.outlook:
             return None
         limits = settings.outlook_limit_seconds, settings.outlook_memory_bytes
@@ -101,11 +101,11 @@ class Outlooks:
         return cls(run, scheduling, questions, interval, metrics, clock)
 
     def submit(self, snapshot: ClusterSnapshot, decision: Decision, source: PolicySource) -> None:
-        """Learn from a cycle, which ``source`` decided, and renew the outlook if the line changed.
+        """Learn from a cycle decided by ``source``, and renew the outlook if the queue changed.
 
-        Must see every cycle of the term.
+        Call it for every cycle of the term.
         """
-        self._seen = snapshot.now
+        self._latest_time = snapshot.now
         self.current = Decided(snapshot, decision, source)
         self._ranges.see(snapshot.now, decision)
         line = _line_of(snapshot, source)
@@ -113,15 +113,17 @@ class Outlooks:
             return
         self._line = line
         if not (decision.held or decision.unreached):
-            self._pending = None  # there is nothing to ask
-            self._tell(Outlook(snapshot.now, snapshot.now, (), 0, Cut.ALL_STARTED), source, DEFAULT)
+            self._pending = None  # no gang waits
+            self._publish(
+                Outlook(snapshot.now, snapshot.now, (), 0, Cut.ALL_STARTED), source, DEFAULT
+            )
             return
         self._pending = self.current
         if not self._tasks:
             self._tasks.start(self._renew())
 
     async def close(self) -> None:
-        """End the process that looks ahead, if there is one."""
+        """End the forecasting process, if there is one."""
         await self._tasks.close()
 
     async def _renew(self) -> None:
@@ -136,7 +138,7 @@ class Outlooks:
                 outcome = error.outcome if isinstance(error, QuestionFailed) else "unrecorded"
                 _log.error("outlook not renewed", outcome=outcome, error=str(error))
                 self._fail(outcome)
-            except Exception:  # noqa: BLE001  # whatever it is, deciding goes on
+            except Exception:  # noqa: BLE001  # a forecast's error must not stop decisions
                 _log.exception("outlook not renewed")
                 self._fail("failed")
             took = self.clock() - began
@@ -144,12 +146,14 @@ class Outlooks:
 
     def _fail(self, outcome: str) -> None:
         self.metrics.renewals.labels(outcome).inc()
-        self._line = None  # the next cycle asks again, changed or not
+        self._line = None  # the next cycle asks again, even without a change
 
     async def ask(self, question: Question, decided: Decided, kind: type[_T]) -> _T:
-        """Return the answer, of type ``kind``, about a cycle; one question is answered at a time.
+        """Return the answer, of type ``kind``, to a question about a cycle; one at a time.
 
-        Raises QuestionFailed, and RecordError where the cycle cannot be stated.
+        Raises:
+            QuestionFailed: the question has no answer.
+            RecordError: the cycle cannot be recorded.
         """
         # In a thread: it takes a twentieth of a second in a large cluster.
         record = await asyncio.to_thread(
@@ -160,35 +164,38 @@ class Outlooks:
     async def _look_ahead(self, decided: Decided) -> None:
         with self.metrics.seconds.time():
             answer = await self.ask(OutlookQuestion(), decided, OutlookAnswer)
-        known = decided.snapshot.nodes.accelerators
-        self._tell(_outlook_of(answer, decided.snapshot), decided.source, known)
+        accelerators = decided.snapshot.nodes.accelerators
+        self._publish(_outlook_of(answer, decided.snapshot), decided.source, accelerators)
         self.metrics.renewals.labels("renewed").inc()
 
-    def _tell(self, outlook: Outlook, source: PolicySource, known: Accelerators) -> None:
-        ranges = self._ranges.update(outlook, max(outlook.now, self._seen))
-        self.latest = Foreseen(outlook, ranges, source.name, known)
+    def _publish(self, outlook: Outlook, source: PolicySource, accelerators: Accelerators) -> None:
+        ranges = self._ranges.update(outlook, max(outlook.now, self._latest_time))
+        self.latest = Foreseen(outlook, ranges, source.name, accelerators)
         self.metrics.made.set(outlook.now)
 
 
 def _line_of(snapshot: ClusterSnapshot, source: PolicySource) -> object:
-    """Return what changes where the outlook may: who waits and runs, on what, and who decides."""
+    """Return the inputs of the outlook: waiting and running gangs, nodes, policy."""
     waiting = [(g.uid, g.queue, g.priority, g.estimated_seconds) for g in snapshot.waiting]
-    running = [(each.gang.uid, each.gang.estimated_seconds) for each in snapshot.running]
+    running = [
+        (running_gang.gang.uid, running_gang.gang.estimated_seconds)
+        for running_gang in snapshot.running
+    ]
     return waiting, running, snapshot.nodes.names, source
 
 
 def _outlook_of(answer: OutlookAnswer, snapshot: ClusterSnapshot) -> Outlook:
-    """Return the outlook on ``snapshot``; QuestionFailed where it is none of that."""
+    """Return the outlook on ``snapshot``; raise QuestionFailed if the answer does not match it."""
     gangs = {gang.uid: gang for gang in snapshot.waiting}
     try:
         prospects = tuple(
             Prospect(
-                gangs[each.uid],
-                each.position,
-                None if each.reason is None else Reason(each.reason),
-                each.start,
+                gangs[entry.uid],
+                entry.position,
+                None if entry.reason is None else Reason(entry.reason),
+                entry.start,
             )
-            for each in answer.prospects
+            for entry in answer.prospects
         )
         return Outlook(answer.now, answer.until, prospects, answer.cycles, Cut(answer.cut))
     except (KeyError, ValueError) as error:

@@ -1,13 +1,13 @@
 """The policy that decides, its canaries, their cycles, and the shadows that are compared with it.
 
-The active SchedulingPolicy decides, or the settings where there is none. Another policy is loaded
-beside the loop and takes over between two cycles; while it cannot be loaded, the one before goes on
-deciding. Canaries are loaded likewise and decide for their queues; while one cannot be loaded, the
-active policy decides there.
+The active SchedulingPolicy decides, or the settings if there is none. A new policy is loaded in a
+thread and takes over between two cycles. Until then, or if it fails to load, the previous policy
+decides. Canaries are loaded likewise and decide for their queues. If a canary fails to load, the
+active policy decides for its queues.
 
-Three kinds of policies are played as shadows, on what the active policy saw: those of stage Shadow;
-the canaries, as if they decided for all queues; and, where the active policy may be rolled back,
-its rival, which would decide without it. :mod:`bireme_operator.rollout` judges what comes of that.
+Three kinds of policies run as shadows, on the snapshots of the active policy: those of stage
+Shadow; the canaries, as if they decided for all queues; and, if the active policy may be rolled
+back, its rival, which would decide without it. :mod:`bireme_operator.rollout` judges the results.
 """
 
 import asyncio
@@ -58,21 +58,21 @@ from bireme_operator.rollout import (
     is_worse,
 )
 
-# A policy that was overruled counts as degraded until so many of its cycles went well.
+# An overruled policy counts as degraded until this many of its cycles were valid.
 GOOD_CYCLES: Final = 20
-# Cycles that agreement is the mean of, and moments that regret is.
+# Cycles in the mean agreement, and samples in the mean regret.
 _WINDOW: Final = 200
-# After t seconds of thought shadows rest _REST * t: they get a twentieth of a core. What they get
-# for playing moments forward is a setting.
+# After t seconds of decisions shadows rest _REST * t: they get a twentieth of a core. A setting
+# bounds the time of their simulations.
 _REST: Final = 19.0
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
 class ShadowStats:
-    """Likeness of a shadow to the policy that decides, lately.
+    """Recent agreement between a shadow and the policy that decides.
 
-    ``cycles`` counts since it was loaded or another policy came to decide.
+    ``cycles`` counts from the load of the shadow, or from the latest change of that policy.
     """
 
     cycles: int = 0
@@ -81,41 +81,41 @@ class ShadowStats:
     _samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=_WINDOW))
     _against: PolicySource = SETTINGS_SOURCE
 
-    def add(self, found: Difference) -> None:
-        """Count a cycle in which either of them started a gang."""
+    def add(self, difference: Difference) -> None:
+        """Count a cycle in which either policy started a gang."""
         self.cycles += 1
-        self._latest.append(found)
+        self._latest.append(difference)
 
-    def add_sizes(self, found: Difference) -> None:
-        """Count a cycle in which both gave elastic gangs a size; ignore any other."""
-        if found.same_sizes is not None:
-            self._sizes.append(found.same_sizes)
+    def add_sizes(self, difference: Difference) -> None:
+        """Count a cycle in which both policies sized elastic gangs; ignore any other."""
+        if difference.same_sizes is not None:
+            self._sizes.append(difference.same_sizes)
 
-    def add_samples(self, active: PolicySource, *found: Sample) -> None:
-        """Count moments played forward beside ``active``; forget those beside another policy."""
+    def add_samples(self, active: PolicySource, *samples: Sample) -> None:
+        """Add samples against the policy ``active``; drop those against another policy."""
         if active != self._against:
             self._samples.clear()
             self._against = active
-        self._samples.extend(found)
+        self._samples.extend(samples)
 
     @property
     def samples(self) -> Sequence[Sample]:
-        """The latest moments that were played forward, oldest first."""
+        """The latest samples of regret, oldest first."""
         return tuple(self._samples)
 
     @property
     def outcome(self) -> Outcome | None:
-        """What it would have saved; None before the first moment was played forward."""
+        """Estimated saving by the shadow; None before the first sample."""
         return outcome_of(self._samples)
 
     @property
     def agreement(self) -> float:
         """Mean share of starts in common, from 0 to 1."""
-        return fmean(each.agreement for each in self._latest)
+        return fmean(difference.agreement for difference in self._latest)
 
     @property
     def size_agreement(self) -> float | None:
-        """Mean share of elastic gangs with the same size; None before there were any."""
+        """Mean share of elastic gangs with the same size; None before the first of them."""
         return fmean(self._sizes) if self._sizes else None
 
 
@@ -124,15 +124,15 @@ class PolicyStats:
     """Counts of a policy's cycles since it was loaded.
 
     Attributes:
-        decisions: Cycles in which it started, stopped or resized a gang, or would have.
-        fallbacks: Cycles in which its rules answered in its place.
-        why: What was wrong at the latest fallback.
-        good_cycles: Cycles since then.
+        decisions: Cycles in which it started, stopped or resized a gang, or would have done so.
+        fallbacks: Cycles in which the rules decided in its place.
+        latest_fault: Fault of the policy at the latest fallback.
+        good_cycles: Cycles since the latest fallback.
     """
 
     decisions: int = 0
     fallbacks: int = 0
-    why: str = ""
+    latest_fault: str = ""
     good_cycles: int = 0
     shadow: ShadowStats = field(default_factory=ShadowStats)
     _overruled: deque[bool] = field(default_factory=lambda: deque(maxlen=LATEST_CYCLES))
@@ -144,7 +144,7 @@ class PolicyStats:
         self._overruled.append(bool(decision.fallback))
         if decision.fallback:
             self.fallbacks += 1
-            self.why, self.good_cycles = decision.fallback, 0
+            self.latest_fault, self.good_cycles = decision.fallback, 0
         else:
             self.good_cycles += 1
 
@@ -155,16 +155,16 @@ class PolicyStats:
 
     @property
     def lately_overruled(self) -> int:
-        """In how many of its latest ``LATEST_CYCLES`` cycles it was overruled."""
+        """Number of overruled cycles among the latest ``LATEST_CYCLES``."""
         return sum(self._overruled)
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedPolicy:
-    """A policy ready to decide, and where it comes from.
+    """A policy ready to decide, with its source.
 
     Attributes:
-        uid: Of the SchedulingPolicy; empty for the policy of the settings.
+        uid: Uid of the SchedulingPolicy; empty for the policy of the settings.
         source: The SchedulingPolicy, as records name it.
     """
 
@@ -180,21 +180,21 @@ class LoadedPolicy:
 
 
 class Policies:
-    """The policy that decides, its canaries, and those that are compared with it.
+    """The policy that decides, its canaries, and the policies that are compared with it.
 
     Args:
-        settings: Decides where no SchedulingPolicy is active.
+        settings: Policy that decides if no SchedulingPolicy is active.
         load: Called in a thread; may raise anything.
         on_change: Called after every swap.
-        is_automatic: Policies are promoted and rolled back where their specs ask for it.
-        general: What decides beside the specs, as text: the settings, and the version of Bireme.
+        is_automatic: True to promote and roll back policies whose specs ask for it.
+        general: Influences on decisions outside the specs, as text: settings, Bireme's version.
 
     Attributes:
         known: The SchedulingPolicies, to be fed by a watch.
-        deciding: The policy that decides now, for all queues but those of canaries.
-        canaries: Those that decide for their queues, oldest first.
+        deciding: The policy that decides now, for all queues except those of canaries.
+        canaries: Policies that decide for their queues, oldest first.
         in_force: ``deciding`` with its canaries as one policy.
-        shadows: Those that are played as shadows of ``deciding``; their counts are of that alone.
+        shadows: Policies that run as shadows of ``deciding``; their counts refer to it alone.
     """
 
     def __init__(
@@ -213,32 +213,34 @@ class Policies:
         self.deciding = self.in_force = self._settings
         self.canaries: tuple[LoadedPolicy, ...] = ()
         self.shadows: Sequence[LoadedPolicy] = ()
-        self._loads = PolicyLoads(load, self._loaded)
+        self._loads = PolicyLoads(load, self._on_load)
         self._metrics = metrics
         self._on_change = on_change
         self._is_automatic, self._general = is_automatic, general
         self._loaded_one = asyncio.Event()
-        self._told: dict[tuple[str, int], Mapping[str, Any]] = {}
+        self._first_statuses: dict[tuple[str, int], Mapping[str, Any]] = {}
 
     def _observe(self) -> None:
-        known = {(p.uid, p.generation): p.status for p in self.known.known.values()}
-        # As they were first seen: by the time a policy is loaded, its status may be written anew.
-        self._told = {key: self._told.get(key, status) for key, status in known.items()}
+        statuses = {(p.uid, p.generation): p.status for p in self.known.known.values()}
+        # Keep each first status: by the time a policy is loaded, its status may be overwritten.
+        self._first_statuses = {
+            key: self._first_statuses.get(key, status) for key, status in statuses.items()
+        }
         self.rollouts.forget_others(self.known.known.values())
         actives = self.known.actives
-        # The next one is the rival of the first, if that may be rolled back.
+        # The second policy is the rival of the first, if the first may be rolled back.
         counting = actives[:2] if actives and self._may_roll_back(actives[0]) else actives[:1]
         self._loads.want([*counting, *self.known.canaries, *self.known.shadows])
         self._choose()
 
     def outcome(self, policy: PolicyFacts) -> LoadOutcome[LoadedPolicy] | None:
-        """Return the outcome of loading it; None while it is loading, or not to be loaded."""
+        """Return the outcome of loading ``policy``; None during the load, or if not requested."""
         return self._loads.outcome(policy)
 
     def decider(self, policy: PolicyFacts) -> LoadedPolicy | None:
-        """Return the policy loaded for it, be it of an earlier spec; None without one.
+        """Return the policy loaded for ``policy``, perhaps from an earlier spec; None without one.
 
-        Of one that neither decides nor is a shadow there is none.
+        A policy that neither decides nor is a shadow has none.
         """
         if self.deciding.uid == policy.uid:
             return self.deciding
@@ -246,27 +248,27 @@ class Policies:
             case Stage.CANARY:
                 return self._value(policy)
             case Stage.SHADOW:
-                return self._played(policy.uid)
+                return self._find_shadow(policy.uid)
         return None
 
     def evidence(self, policy: PolicyFacts) -> tuple[LoadedPolicy, ShadowStats] | None:
-        """Return the shadow whose comparison judges ``policy``, and how it compares.
+        """Return the shadow whose comparison judges ``policy``, with its statistics.
 
-        That is the policy itself where it is a shadow or a canary, and its rival where it decides.
+        A shadow or a canary is judged by itself, the policy that decides by its rival.
         """
-        found = self._played(policy.uid)
+        shadow = self._find_shadow(policy.uid)
         if self._is_watched(policy):
-            found = self._played(self._rival.uid)
-        return None if found is None else (found, found.stats.shadow)
+            shadow = self._find_shadow(self._rival.uid)
+        return None if shadow is None else (shadow, shadow.stats.shadow)
 
     def judge(self) -> None:
-        """Take the steps that outcomes call for; the others decide from the next cycle on."""
+        """Promote or roll back a policy if an outcome calls for it, from the next cycle on."""
         if self._is_automatic and (self._roll_back() or self._promote()):
-            # At most one: it changes what the others were compared with.
+            # At most one step: it changes the baseline of all other comparisons.
             self._observe()
 
     async def first_loaded(self, limit_seconds: float) -> None:
-        """Return once the active policy is loaded or has failed to load, or after the time."""
+        """Return once the active policy is loaded or has failed to load, or after the limit."""
         with suppress(TimeoutError):
             async with asyncio.timeout(limit_seconds):
                 while (active := self.known.active) and self.outcome(active) is None:
@@ -276,94 +278,99 @@ class Policies:
     async def close(self) -> None:
         await self._loads.close()
 
-    def _loaded(self, policy: PolicyFacts, outcome: LoadOutcome[LoadedPolicy]) -> None:
+    def _on_load(self, policy: PolicyFacts, outcome: LoadOutcome[LoadedPolicy]) -> None:
         self._loaded_one.set()
         self._metrics.loads.labels("failed" if outcome.fault else "loaded").inc()
         if outcome.fault:
             _log.warning("policy not loaded", policy=policy.name, why=outcome.fault)
         self._choose()
 
-    # --- who decides, and who is compared -----------------------------------------------------
+    # --- choice of the policy that decides, and of the shadows --------------------------------
 
     def _choose(self) -> None:
-        """Let the active policy decide as it was loaded last; without one, the settings."""
+        """Let the latest loaded version of the active policy decide; without one, the settings."""
         actives = self.known.actives
-        chosen = self._chosen(actives)
+        deciding = self._pick_deciding(actives)
         scopes = [(p, v) for p in self.known.canaries if (v := self._value(p)) is not None]
         canaries = tuple(value for _, value in scopes)
-        # What was compared with another policy says nothing about this one.
-        played = {each.uid: each for each in self.shadows} if chosen is self.deciding else {}
-        in_force = _beside(chosen, scopes)
-        # By identity: a spec that was loaded again has counts of its own.
-        new, old = (chosen, *canaries), (self.deciding, *self.canaries)
+        # A comparison with another policy says nothing about this one.
+        shadows_by_uid = (
+            {shadow.uid: shadow for shadow in self.shadows} if deciding is self.deciding else {}
+        )
+        in_force = _combine(deciding, scopes)
+        # Compare by identity: a reloaded spec has counts of its own.
+        new, old = (deciding, *canaries), (self.deciding, *self.canaries)
         is_same = len(new) == len(old) and all(a is b for a, b in zip(new, old, strict=True))
         if not is_same or in_force.source != self.in_force.source:
             names = ", ".join(canary.name for canary in canaries)
-            sha256 = chosen.source.sha256
-            _log.info("another policy decides", policy=chosen.name, canaries=names, sha256=sha256)
-            self.deciding, self.canaries, self.in_force = chosen, canaries, in_force
+            sha256 = deciding.source.sha256
+            _log.info("another policy decides", policy=deciding.name, canaries=names, sha256=sha256)
+            self.deciding, self.canaries, self.in_force = deciding, canaries, in_force
             self._on_change()
         compared = [v for p in self.known.shadows if (v := self._value(p)) is not None]
         if actives and self._is_watched(actives[0]):
             compared.append(self._rival)
         self.shadows = [
-            before
-            if (before := played.get(each.uid)) is not None and before.policy is each.policy
-            else replace(each, stats=self._resumed(each))
-            for each in (*canaries, *compared)
+            previous
+            if (previous := shadows_by_uid.get(shadow.uid)) is not None
+            and previous.policy is shadow.policy
+            else replace(shadow, stats=self._initial_stats(shadow))
+            for shadow in (*canaries, *compared)
         ]
 
     def between(self, shadow: LoadedPolicy) -> str:
-        """Return the digest that stands for the comparison of ``shadow`` with who decides."""
+        """Return the digest that identifies the comparison of ``shadow`` with ``deciding``."""
         sources = msgspec.json.encode([self.deciding.source, shadow.source])
         return blake2b(self._general.encode() + sources, digest_size=8).hexdigest()
 
-    def _resumed(self, shadow: LoadedPolicy) -> PolicyStats:
-        """Return counts of ``shadow`` that go on where the leader before has ended."""
+    def _initial_stats(self, shadow: LoadedPolicy) -> PolicyStats:
+        """Return counts of ``shadow`` that continue those of the previous leader."""
         stats = PolicyStats()
-        actives, known = self.known.actives, self.known.known.values()
-        judged = actives[:1] if shadow is self._rival else [p for p in known if p.uid == shadow.uid]
+        actives, policies = self.known.actives, self.known.known.values()
+        judged = (
+            actives[:1] if shadow is self._rival else [p for p in policies if p.uid == shadow.uid]
+        )
         for policy in judged:
             key = policy.uid, policy.generation
-            told = self._told.get(key, {})
-            # A change of the spec begins anew, even one that changes no decision.
-            is_of_spec = told.get("observedGeneration") == policy.generation
-            if is_of_spec and (samples := samples_of(told, self.between(shadow))):
+            status = self._first_statuses.get(key, {})
+            # Any change of the spec resets the counts, even if it changes no decision.
+            is_of_spec = status.get("observedGeneration") == policy.generation
+            if is_of_spec and (samples := samples_of(status, self.between(shadow))):
                 stats.shadow.add_samples(self.deciding.source, *samples)
-                self._told[key] = {}  # once
+                self._first_statuses[key] = {}  # once
         return stats
 
-    def _chosen(self, actives: Sequence[PolicyFacts]) -> LoadedPolicy:
+    def _pick_deciding(self, actives: Sequence[PolicyFacts]) -> LoadedPolicy:
         if not actives:
             return self._settings
         first = self._value(actives[0])
         if first is not None:
             return first
-        known = {
+        stages = {
             policy.uid: self.known.effective_stage(policy).stage
             for policy in self.known.known.values()
         }
-        if known.get(self.deciding.uid) is not Stage.ROLLED_BACK:
-            return self.deciding  # until the one that counts is loaded
+        if stages.get(self.deciding.uid) is not Stage.ROLLED_BACK:
+            return self.deciding  # until the active policy is loaded
         return next(filter(None, map(self._value, actives[1:])), self._settings)
 
     def _value(self, policy: PolicyFacts) -> LoadedPolicy | None:
         outcome = self._loads.outcome(policy)
         return outcome.value if outcome is not None else None
 
-    def _played(self, uid: str) -> LoadedPolicy | None:
-        return next((each for each in self.shadows if each.uid == uid), None)
+    def _find_shadow(self, uid: str) -> LoadedPolicy | None:
+        return next((shadow for shadow in self.shadows if shadow.uid == uid), None)
 
     def _may_roll_back(self, policy: PolicyFacts) -> bool:
         return self._is_automatic and policy.rollout.roll_back == "Automatic"
 
     def _is_watched(self, policy: PolicyFacts) -> bool:
-        """Return whether it decides, by its present spec, and may be rolled back."""
+        """Return whether ``policy`` decides by its present spec and may be rolled back."""
         return self._may_roll_back(policy) and self._value(policy) is self.deciding
 
     @property
     def _rival(self) -> LoadedPolicy:
-        """The policy that would decide without the one that does."""
+        """The policy that would decide without the active one."""
         return next(filter(None, map(self._value, self.known.actives[1:])), self._settings)
 
     # --- promotion and rollback ---------------------------------------------------------------
@@ -371,31 +378,31 @@ class Policies:
     def _roll_back(self) -> bool:
         active = self.known.active
         watched = [active] if active is not None and self._is_watched(active) else []
-        canaries = [each for each in self.known.canaries if self._may_roll_back(each)]
+        canaries = [canary for canary in self.known.canaries if self._may_roll_back(canary)]
         for policy in (*watched, *canaries):
             decider = self.decider(policy)
-            if decider is not None and (why := self._fault_of(policy, decider.stats)) is not None:
-                self.rollouts.roll_back(policy, *why)
+            if decider is not None and (fault := self._fault_of(policy, decider.stats)) is not None:
+                self.rollouts.roll_back(policy, *fault)
                 return True
         return False
 
     def _fault_of(self, policy: PolicyFacts, stats: PolicyStats) -> tuple[Reason, str] | None:
-        """Return why ``policy``, which decides, should be rolled back; None if it should not."""
+        """Return why the deciding ``policy`` should be rolled back; None if it should not."""
         is_canary = self.known.effective_stage(policy).stage is Stage.CANARY
         instead = (self.deciding if is_canary else self._rival).name
         next_one = f"SchedulingPolicy {instead} decides" if instead else "the settings decide"
         if stats.lately_overruled >= MAX_OVERRULED:
             return Reason.RULES_ANSWERED, (
                 f"the rules had to answer in its place in {stats.lately_overruled} of its latest"
-                f" {LATEST_CYCLES} cycles, at last because {stats.why}; {next_one} now"
+                f" {LATEST_CYCLES} cycles, at last because {stats.latest_fault}; {next_one} now"
             )
-        evidence, asked = self.evidence(policy), policy.rollout
+        evidence, rollout = self.evidence(policy), policy.rollout
         if evidence is None:
             return None
         outcome = evidence[1].outcome
-        if not (is_worse if is_canary else is_better)(outcome, asked):
+        if not (is_worse if is_canary else is_better)(outcome, rollout):
             return None
-        numbers = in_words(outcome, asked)
+        numbers = in_words(outcome, rollout)
         if not is_canary:
             rival = f"SchedulingPolicy {instead}" if instead else "the policy of the settings"
             numbers = f"compared with {rival}: {numbers}"
@@ -403,13 +410,15 @@ class Policies:
 
     def _promote(self) -> bool:
         for policy in (*self.known.canaries, *self.known.shadows):
-            evidence, asked = self.evidence(policy), policy.rollout
-            if asked.promote != "Automatic" or evidence is None:
+            evidence, rollout = self.evidence(policy), policy.rollout
+            if rollout.promote != "Automatic" or evidence is None:
                 continue
-            if is_better(outcome := evidence[1].outcome, asked):
+            if is_better(outcome := evidence[1].outcome, rollout):
                 instead = self.deciding.name
-                before = f"SchedulingPolicy {instead}" if instead else "the policy of the settings"
-                message = f"{in_words(outcome, asked)}; it decides in place of {before}"
+                predecessor = (
+                    f"SchedulingPolicy {instead}" if instead else "the policy of the settings"
+                )
+                message = f"{in_words(outcome, rollout)}; it decides in place of {predecessor}"
                 self.rollouts.promote(policy, message)
                 return True
         return False
@@ -420,14 +429,14 @@ class Policies:
         counter.labels(step.reason.value).inc()
 
 
-def _beside(
+def _combine(
     active: LoadedPolicy, canaries: Sequence[tuple[PolicyFacts, LoadedPolicy]]
 ) -> LoadedPolicy:
-    """Return ``active`` with ``canaries`` as one policy."""
+    """Return ``active`` and ``canaries`` combined into one policy."""
     if not canaries:
         return active
-    own = [(v.policy, msgspec.structs.replace(v.source, queues=p.queues)) for p, v in canaries]
-    policy, source = with_canaries(active.policy, active.source, own)
+    scopes = [(v.policy, msgspec.structs.replace(v.source, queues=p.queues)) for p, v in canaries]
+    policy, source = with_canaries(active.policy, active.source, scopes)
     return replace(active, policy=policy, source=source)
 
 
@@ -443,10 +452,10 @@ class Shadows:
     _rest_until: float = float("-inf")
 
     def submit(self, snapshot: ClusterSnapshot, decision: Decision) -> None:
-        """Have the shadows decide on ``snapshot`` too; skip it while they still think or rest."""
+        """Let the shadows decide on ``snapshot`` too; skip it while they are busy or rest."""
         shadows = self.policies.shadows
         if self.regrets is not None:
-            contestants = [self._contestant(each) for each in shadows]
+            contestants = [self._contestant(shadow) for shadow in shadows]
             self.regrets.submit(snapshot, decision, self.policies.deciding.source, contestants)
         if not shadows:
             return
@@ -462,7 +471,7 @@ class Shadows:
 
     def _contestant(self, shadow: LoadedPolicy) -> Contestant:
         def count(sample: Sample, active: PolicySource) -> None:
-            # Another policy may decide by now, and what the shadow would save it is unknown.
+            # Another policy may decide by now; the sample does not apply to it.
             if active == self.policies.deciding.source:
                 shadow.stats.shadow.add_samples(active, sample)
 
@@ -472,31 +481,31 @@ class Shadows:
         began = self.clock()
         deciding = self.policies.deciding
         if self.policies.canaries:
-            # They are compared with what the active policy would have decided without them.
-            decision = await asyncio.to_thread(_alone, snapshot, deciding.policy)
+            # Compare shadows with the decision that the active policy makes without canaries.
+            decision = await asyncio.to_thread(_decide_alone, snapshot, deciding.policy)
         for decider in self.policies.shadows:
             try:
-                theirs, found = await asyncio.to_thread(
-                    _compared, snapshot, decision, decider.policy
+                theirs, difference = await asyncio.to_thread(
+                    _run_and_compare, snapshot, decision, decider.policy
                 )
-            except Exception:  # noqa: BLE001  # whatever it is, deciding goes on
+            except Exception:  # noqa: BLE001  # a shadow's error must not stop decisions
                 _log.exception("shadow not compared", policy=decider.name)
                 self.metrics.shadow_cycles.labels("failed").inc()
                 continue
             decider.stats.add(theirs)
             if decision.admitted or theirs.admitted:  # else no gang could start
-                decider.stats.shadow.add(found)
-            decider.stats.shadow.add_sizes(found)
+                decider.stats.shadow.add(difference)
+            decider.stats.shadow.add_sizes(difference)
             self.metrics.shadow_cycles.labels("compared").inc()
         self.policies.judge()
         self._rest_until = self.clock() + _REST * (self.clock() - began)
 
 
-def _alone(snapshot: ClusterSnapshot, policy: Policy) -> Decision:
+def _decide_alone(snapshot: ClusterSnapshot, policy: Policy) -> Decision:
     return run_cycle(snapshot, policy, explain=False)
 
 
-def _compared(
+def _run_and_compare(
     snapshot: ClusterSnapshot, decision: Decision, policy: Policy
 ) -> tuple[Decision, Difference]:
     theirs = run_cycle(snapshot, policy, explain=False)
@@ -504,16 +513,16 @@ def _compared(
 
 
 def shares_of(decision: Decision, snapshot: ClusterSnapshot, policy: Policy) -> dict[str, Decision]:
-    """Return what each canary of ``policy`` decided, by name; "" for ``policy`` itself."""
+    """Return the part of the decision by each canary's name; "" for ``policy`` itself."""
     if not policy.canaries:
         return {"": decision}
     names = [canary.name for canary in policy.canaries]
     actions: dict[str, list[Action]] = {name: [] for name in ("", *names)}
     for action in decision.actions:
-        found = canary_of(action.gang.queue, snapshot.queues, policy.canaries)
-        actions[found.name if found is not None else ""].append(action)
+        decider = canary_of(action.gang.queue, snapshot.queues, policy.canaries)
+        actions[decider.name if decider is not None else ""].append(action)
     faults = {"": decision.fallback, **dict(decision.canary_fallbacks)}
-    return {n: Decision(tuple(own), fallback=faults.get(n, "")) for n, own in actions.items()}
+    return {n: Decision(tuple(share), fallback=faults.get(n, "")) for n, share in actions.items()}
 
 
 @dataclass(slots=True)
@@ -522,11 +531,11 @@ class CycleRunner:
 
     Attributes:
         fence: Raises NotLeader in a process that does not lead.
-        limit_seconds: A cycle that has taken so long reaches no more gangs.
+        limit_seconds: Time limit of a cycle, after which it considers no more gangs.
         beat: Called from the thread of the cycle before each gang's turn.
         clock: Monotonic seconds.
-        last: Keeps the last cycles for the debug dump; None where none is served.
-        outlooks: Renews the outlook; None where there is none.
+        last: Keeps the last cycles for the debug dump; None if none is served.
+        outlooks: Renews the start forecast; None if it is disabled.
     """
 
     policies: Policies
@@ -552,7 +561,7 @@ class CycleRunner:
 
         turns = replace(self._turns, is_time_left=is_time_left)
         with self.metrics.cycles.time():
-            # In a thread, because this loop also renews the lease, and a cycle may take seconds.
+            # In a thread, because this event loop renews the lease and a cycle may take seconds.
             decision = await asyncio.to_thread(run_cycle, snapshot, in_force.policy, turns=turns)
         self._turns = turns.after(decision, snapshot.now)
         self.fence()  # the lease may have been lost in the meantime
@@ -560,7 +569,7 @@ class CycleRunner:
         if self.last is not None:
             self.last.keep(snapshot, decision, in_force.source, self.clock() - began)
         shares = shares_of(decision, snapshot, in_force.policy)
-        for decider, name in ((deciding, ""), *((each, each.name) for each in canaries)):
+        for decider, name in ((deciding, ""), *((canary, canary.name) for canary in canaries)):
             decider.stats.add(shares[name])
         if decision.overruled:
             self.metrics.fallbacks.inc()
@@ -569,7 +578,7 @@ class CycleRunner:
         return decision
 
     def skip(self, snapshot: ClusterSnapshot) -> Decision:
-        """Return the empty decision on ``snapshot``, in which there is nothing to decide."""
+        """Return the empty decision on ``snapshot``, which has nothing to decide."""
         decision = Decision()
         self._observe(snapshot, decision, SETTINGS_SOURCE)
         return decision
@@ -584,5 +593,5 @@ class CycleRunner:
         else:
             self.metrics.gangs.show_waiting(decision.held, snapshot)
         self.metrics.gangs.show_devices(decision.held, snapshot)
-        held = devices_held(snapshot, decision.held)
-        self.metrics.usage.count(self._meter.look(self.clock(), held), held)
+        devices = devices_held(snapshot, decision.held)
+        self.metrics.usage.count(self._meter.look(self.clock(), devices), devices)

@@ -1,10 +1,10 @@
-"""Carries preemptions out: all victims of one preemptor stop, or none, and each gang whole.
+"""Carries out preemptions: all victims of one preemptor stop, or none, and each gang whole.
 
-Nothing is touched before the PodDisruptionBudgets of all victims of one preemptor have been read.
+The operator reads the PodDisruptionBudgets of all victims of one preemptor before it stops a pod.
 All stops of a decision draw on the same budgets, in its order, after those of earlier decisions
 that are still under way (:mod:`bireme_operator.budget_claims`). Then one status write per gang
-records the preemption, and its life cycle does the rest. The core knows for a minute which gangs a
-budget keeps: it chooses others, or these all the same, where budgets do not hold. All of this is
+records the preemption, and its life cycle stops the pods. For a minute the core knows which gangs a
+budget protects: it chooses other victims, or these if it may override budgets. All of this is in
 memory: a new leader decides and reads again.
 """
 
@@ -38,12 +38,12 @@ from bireme_operator.writes import Writes
 
 _log = structlog.get_logger(__name__)
 _KEPT_SECONDS = 60.0
-# A gang is left alone for so long after the API server gave no answer about its budgets.
+# A gang counts as protected for this long if its budgets could not be read.
 _UNKNOWN_SECONDS = 5.0
 
 
 _Owner = JobFacts | GroupFacts | Orphans
-"""Whatever has the places of a gang: its object, or pods without one."""
+"""The owner of a gang's places: its object, or pods without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class _Victim:
 
     @property
     def was_lent(self) -> bool:
-        """True if it gives back places that are reserved for another gang."""
+        """True if the stop returns places that are reserved for another gang."""
         return self.stop.running.is_opportunistic
 
     @property
@@ -71,19 +71,19 @@ class _Victim:
 
 @dataclass(slots=True)
 class _Budgets:
-    """The budgets of one decision by namespace, each list read once, and the pods that go first."""
+    """The budgets of one decision by namespace, each list read once, and the pods already going."""
 
     writes: Writes
     claims: BudgetClaims
     going: dict[str, list[PodFacts]] = field(default_factory=dict)
-    """Pods that count against the budgets as they were read."""
+    """Pods that count against the budgets, as of their read."""
     _read: dict[str, Sequence[Budget]] = field(default_factory=dict)
 
     async def of(self, namespace: str) -> Sequence[Budget]:
         """Return the budgets of ``namespace``. Raises ApiError or wire.UNDECODABLE."""
         if namespace not in self._read:
-            found = disruption_budgets.read(await self.writes.list_budgets(namespace))
-            self._read[namespace] = found
+            budgets = disruption_budgets.read(await self.writes.list_budgets(namespace))
+            self._read[namespace] = budgets
             self.going[namespace] = self.claims.pending(namespace)
         return self._read[namespace]
 
@@ -107,26 +107,30 @@ class Preemptions:
     clock: Callable[[], float]
     now: Callable[[], float]
     on_answer: Callable[[], None]
-    """Called when the API server has answered for the victims of one preemptor."""
+    """Called after the API server's answer about the victims of one preemptor."""
     _stopping: dict[str, Preempt | Vacate] = field(default_factory=dict)
-    _kept: dict[str, float] = field(default_factory=dict)
-    """Until when each gang counts as kept by a budget."""
+    _protected_until: dict[str, float] = field(default_factory=dict)
+    """End of the time in which each gang counts as protected by a budget."""
     _tasks: Tasks = field(default_factory=Tasks)
 
-    def applied_to(self, snapshot: ClusterSnapshot) -> ClusterSnapshot:
-        """Return ``snapshot`` with gangs that are being stopped, and those that must not be."""
+    def apply(self, snapshot: ClusterSnapshot) -> ClusterSnapshot:
+        """Return ``snapshot`` with marks on gangs that are stopping or protected by a budget."""
         now = self.clock()
-        self._kept = {uid: end for uid, end in self._kept.items() if now < end}
-        if not (self._stopping or self._kept):
+        self._protected_until = {
+            uid: end for uid, end in self._protected_until.items() if now < end
+        }
+        if not (self._stopping or self._protected_until):
             return snapshot
-        return replace(snapshot, running=tuple(map(self._known, snapshot.running)))
+        return replace(snapshot, running=tuple(map(self._with_marks, snapshot.running)))
 
-    def _known(self, running: RunningGang) -> RunningGang:
+    def _with_marks(self, running: RunningGang) -> RunningGang:
         gang = running.gang
         if (stop := self._stopping.get(gang.uid)) is not None:
             is_return = isinstance(stop, Vacate)
             return stopping(running) if is_return else replace(running, is_leaving=True)
-        return replace(running, kept_by_budget=True) if gang.uid in self._kept else running
+        return (
+            replace(running, kept_by_budget=True) if gang.uid in self._protected_until else running
+        )
 
     def carry_out(
         self,
@@ -134,7 +138,7 @@ class Preemptions:
         jobs: Mapping[Key, JobFacts],
         groups: Mapping[Key, GroupFacts],
     ) -> None:
-        """Begin to stop the victims of ``decision``, which was made on ``jobs`` and ``groups``."""
+        """Begin to stop the victims of ``decision``, which is based on ``jobs`` and ``groups``."""
         by_preemptor: dict[str, list[Preempt]] = {}
         for preempt in decision.preempted:
             by_preemptor.setdefault(preempt.beneficiary.uid, []).append(preempt)
@@ -142,10 +146,10 @@ class Preemptions:
         for preempts in by_preemptor.values():
             victims = self._victims(preempts, jobs, groups)
             if victims and self._still_waits(preempts[0].beneficiary):
-                stops.append(self._begun(victims))
-        # Each for itself: none waits for another's budget.
-        alone = (self._victims((vacate,), jobs, groups) for vacate in decision.vacated)
-        stops.extend(self._begun(victims) for victims in alone if victims)
+                stops.append(self._begin(victims))
+        # Each gang stops by itself: none waits for another's budget.
+        single_stops = (self._victims((vacate,), jobs, groups) for vacate in decision.vacated)
+        stops.extend(self._begin(victims) for victims in single_stops if victims)
         if stops:
             self._tasks.start(self._stop_in_turn(stops))
 
@@ -155,7 +159,7 @@ class Preemptions:
         jobs: Mapping[Key, JobFacts],
         groups: Mapping[Key, GroupFacts],
     ) -> list[_Victim]:
-        """Return the victims of ``stops``; none where one of them cannot be stopped now."""
+        """Return the victims of ``stops``; none if one of them cannot be stopped now."""
         victims = []
         for stop in stops:
             owner = self._owner(stop.gang, jobs, groups)
@@ -171,18 +175,18 @@ class Preemptions:
         return self._orphans(gang.key, gang.uid) or groups.get(gang.key)
 
     def _orphans(self, key: Key, uid: str) -> Orphans | None:
-        found = self.state.orphans_of(key)
-        return next((orphans for orphans in found if orphans.uid == uid), None)
+        candidates = self.state.orphans_of(key)
+        return next((orphans for orphans in candidates if orphans.uid == uid), None)
 
     def _are_ready(self, victims: Iterable[_Victim]) -> bool:
         return all(
-            self._unchanged(victim.owner) and victim.uid not in self._stopping for victim in victims
+            self._current(victim.owner) and victim.uid not in self._stopping for victim in victims
         )
 
-    def _unchanged(self, owner: _Owner) -> _Owner | None:
-        """Return the object as it is now, if it holds the same places and nothing is under way."""
+    def _current(self, owner: _Owner) -> _Owner | None:
+        """Return the present object if it holds the same places and no work is under way."""
         if isinstance(owner, JobFacts):
-            return self._unchanged_job(owner)
+            return self._current_job(owner)
         if isinstance(owner, Orphans):
             orphans = self._orphans(owner.key, owner.uid)
             is_same = orphans is not None and _uids(orphans) == _uids(owner)
@@ -199,7 +203,7 @@ class Preemptions:
             return None
         return current if self.work.is_free(current.key) else None
 
-    def _unchanged_job(self, job: JobFacts) -> JobFacts | None:
+    def _current_job(self, job: JobFacts) -> JobFacts | None:
         current = self.state.jobs.get(job.key)
         if current is None or (current.uid, current.attempt) != (job.uid, job.attempt):
             return None
@@ -209,88 +213,90 @@ class Preemptions:
 
     def _still_waits(self, gang: Gang) -> bool:
         key, state = gang.key, self.state
-        known = state.groups.get(key) if gang.kind == "PodGroup" else state.jobs.get(key)
-        if known is None or known.uid != gang.uid or known.is_leaving:
+        facts = state.groups.get(key) if gang.kind == "PodGroup" else state.jobs.get(key)
+        if facts is None or facts.uid != gang.uid or facts.is_leaving:
             return False
-        return self.work.is_free(key)  # else it only kept its place in the order
+        return self.work.is_free(key)  # a busy gang only keeps its place in the order
 
-    def _begun(self, victims: list[_Victim]) -> list[_Victim]:
+    def _begin(self, victims: list[_Victim]) -> list[_Victim]:
         self._stopping.update((victim.uid, victim.stop) for victim in victims)
         return victims
 
     async def _stop_in_turn(self, stops: Sequence[Sequence[_Victim]]) -> None:
-        """Stop those of ``stops`` that budgets allow beside the ones before them."""
+        """Carry out each of ``stops`` that the budgets allow after the earlier ones."""
         async with self.claims.lock:
             budgets = _Budgets(self.writes, self.claims)
             for victims in stops:
                 await self._stop_all(victims, budgets)
 
     async def _stop_all(self, victims: Sequence[_Victim], budgets: "_Budgets") -> None:
-        """Stop ``victims`` if every budget allows it and none has changed meanwhile."""
+        """Stop ``victims`` if every budget allows it and no victim has changed meanwhile."""
         stopped = False
         try:
-            kept = await self._kept_by_budgets(victims, budgets)
+            refusals = await self._budget_refusals(victims, budgets)
             # A job may have ended, or been edited, while the budgets were read.
-            current = [now for v in victims if (now := self._unchanged(v.owner)) is not None]
-            may = all(v.overrides_budget for v in victims if v.key in kept)
+            current = [now for v in victims if (now := self._current(v.owner)) is not None]
+            may = all(v.overrides_budget for v in victims if v.key in refusals)
             stopped = may and len(current) == len(victims)
             if stopped:
                 for owner, victim in zip(current, victims, strict=True):
                     budgets.claim(owner.uid, owner.key[0], self._pods_of(owner))
-                    self.work.start(owner.key, self._stop(owner, victim, kept.get(owner.key, "")))
+                    self.work.start(
+                        owner.key, self._stop(owner, victim, refusals.get(owner.key, ""))
+                    )
         except NotLeader:
             pass  # the process is about to end
         except (ApiError, *wire.UNDECODABLE) as error:
             _log.info("budgets not read", error=str(error))
-            # Those who are not held by budgets stop them with the next decision.
+            # A preemptor that may override budgets stops them with the next decision.
             end = self.clock() + _UNKNOWN_SECONDS
-            self._kept.update((victim.uid, end) for victim in victims)
+            self._protected_until.update((victim.uid, end) for victim in victims)
         finally:
             if not stopped:
                 for victim in victims:
                     self._stopping.pop(victim.uid, None)
             self.on_answer()
 
-    async def _kept_by_budgets(
-        self, victims: Sequence[_Victim], known: "_Budgets"
+    async def _budget_refusals(
+        self, victims: Sequence[_Victim], budget_reader: "_Budgets"
     ) -> dict[Key, str]:
-        """Return those of ``victims`` that a budget keeps, and why; they are known from now on."""
+        """Return by victim the refusal of its budget, and remember the protected gangs."""
         spaces = sorted({victim.key[0] for victim in victims})
         budgets: dict[str, Sequence[Budget]] = {}
         unread: dict[str, str] = {}
         for space in spaces:
             try:
-                budgets[space] = await known.of(space)
+                budgets[space] = await budget_reader.of(space)
             except (ApiError, *wire.UNDECODABLE) as error:
                 if not all(v.overrides_budget for v in victims if v.key[0] == space):
                     raise
-                # A tenant who makes budgets unreadable keeps nothing from its owner.
+                # A tenant with unreadable budgets must not keep places from their owner.
                 _log.info("budgets not read", namespace=space, error=str(error))
                 budgets[space] = ()
                 unread[space] = f"its budgets cannot be read ({error})"
-                known.going.setdefault(space, self.claims.pending(space))
-        going = {space: list(known.going[space]) for space in spaces}
-        kept: dict[Key, str] = {}
-        # What a budget does not keep from going goes first.
+                budget_reader.going.setdefault(space, self.claims.pending(space))
+        pending = {space: list(budget_reader.going[space]) for space in spaces}
+        refusals: dict[Key, str] = {}
+        # Count the victims first whose budgets are overridden: they stop in any case.
         for victim in sorted(victims, key=lambda victim: not victim.overrides_budget):
             key = victim.key
             pods = self._pods_of(victim.owner)
-            why = unread.get(key[0]) or disruption_budgets.refusal(
-                budgets[key[0]], pods, going[key[0]]
+            refusal = unread.get(key[0]) or disruption_budgets.refusal(
+                budgets[key[0]], pods, pending[key[0]]
             )
             # Victims of one namespace draw on the same budgets: each counts for the next.
-            going[key[0]] += pods
-            if why:
-                kept[key] = why
+            pending[key[0]] += pods
+            if refusal:
+                refusals[key] = refusal
                 if not victim.overrides_budget:
-                    _log.info("gang is protected", gang=key, why=why)
+                    _log.info("gang is protected", gang=key, why=refusal)
                     self.metrics.protected.inc()
-        if kept:
-            self._remember(victims, kept, budgets)
-        return kept
+        if refusals:
+            self._remember(victims, refusals, budgets)
+        return refusals
 
     def _pods_of(self, owner: _Owner) -> Sequence[PodFacts]:
-        """Return the pods that go with a gang."""
+        """Return the pods that stop with a gang."""
         if isinstance(owner, Orphans):
             return owner.pods
         if isinstance(owner, JobFacts):
@@ -301,33 +307,35 @@ class Preemptions:
     def _remember(
         self,
         victims: Iterable[_Victim],
-        kept: Container[Key],
+        protected: Container[Key],
         budgets: Mapping[str, Sequence[Budget]],
     ) -> None:
-        """Take note of the gangs that a budget keeps: of victims, and of others beside them.
+        """Remember the gangs that a budget protects: victims, and others in their namespaces.
 
-        Else each would be found out by a decision of its own.
+        Otherwise each of the others would cost a decision of its own.
         """
-        end, chosen = self.clock() + _KEPT_SECONDS, {victim.key for victim in victims}
-        found = {victim.uid for victim in victims if victim.key in kept}
-        others = (
+        end, victim_keys = self.clock() + _KEPT_SECONDS, {victim.key for victim in victims}
+        uids = {victim.uid for victim in victims if victim.key in protected}
+        other_jobs = (
             job
             for key, job in self.state.jobs.items()
-            if key[0] in budgets and key not in chosen and job.plan is not None
+            if key[0] in budgets and key not in victim_keys and job.plan is not None
         )
-        found |= {
+        uids |= {
             job.uid
-            for job in others
+            for job in other_jobs
             if disruption_budgets.refusal(budgets[job.key[0]], self.state.pods_of(job))
         }
-        self._kept.update(dict.fromkeys(found, end))
+        self._protected_until.update(dict.fromkeys(uids, end))
 
-    async def _stop(self, owner: _Owner, victim: _Victim, kept: str) -> None:
+    async def _stop(self, owner: _Owner, victim: _Victim, refusal: str) -> None:
         reason, message = victim.stop.reason, victim.stop.message
-        if kept and isinstance(victim.stop, Preempt):
+        if refusal and isinstance(victim.stop, Preempt):
             reason = Reason.BUDGET_OVERRIDDEN
-            beneficiary, lent = victim.stop.beneficiary, victim.stop.running.is_opportunistic
-            message += messages.budget_overridden(kept, beneficiary, lent, self.state.settings)
+            beneficiary, was_lent = victim.stop.beneficiary, victim.stop.running.is_opportunistic
+            message += messages.budget_overridden(
+                refusal, beneficiary, was_lent, self.state.settings
+            )
         try:
             if isinstance(owner, Orphans):
                 await self.pod_groups.stop_orphans(owner, message, reason)

@@ -1,17 +1,16 @@
-"""The progress endpoint over HTTP: training pods report to it how far they are.
+"""The progress endpoint over HTTP: training pods report their progress to it.
 
-Only the leader keeps what is reported. A standby answers 503 with Retry-After: a Service gives the
-next connection to another pod, and a report that is lost is followed by a fresher one.
+Only the leader keeps reports. A standby answers 503 with Retry-After: a Service gives the next
+connection to another pod, and a fresher report follows a lost one.
 
 The body has the form of Kubeflow Trainer (KEP-2779):
 
     {"trainerStatus": {"progressPercentage": 40, "estimatedRemainingSeconds": 90,
                        "metrics": [{"name": "loss", "value": "0.21"}], "lastUpdatedTime": "..."}}
 
-Of the metrics those count that a decision may use: step, total_steps, loss, accuracy, checkpoint.
-Numbers out of range are clipped, because a report that is a little off is still worth more than
-none; what is no finite number is refused, by name. The time of a report is when it came, whatever
-the body has.
+It uses only the metrics that a decision may use: step, total_steps, loss, accuracy, checkpoint. It
+clips numbers out of range, because an inexact report is better than none. It refuses a value that
+is no finite number, by name. The time of a report is its arrival; the body's time is ignored.
 """
 
 import asyncio
@@ -41,7 +40,7 @@ MAX_BYTES: Final = 16_384
 _MAX_METRICS: Final = 64
 _LARGEST_LOSS: Final = 1e12
 
-# Names of metrics, those of the Transformers trainer among them, to fields of a report.
+# Fields of a report by metric name, including the names of the Transformers trainer.
 _NAMES: Final[Mapping[str, str]] = {
     "step": "step",
     "global_step": "step",
@@ -65,7 +64,7 @@ _RANGES: Final[Mapping[str, tuple[float, float]]] = {
 
 
 class PayloadError(ValueError):
-    """The body is no report; the text names the field, its value and the remedy."""
+    """Error in a body that is no report; the text names the field, its value and the remedy."""
 
 
 class Metric(msgspec.Struct):
@@ -76,7 +75,7 @@ class Metric(msgspec.Struct):
 class TrainerStatus(msgspec.Struct, rename="camel"):
     progress_percentage: float | None = None
     estimated_remaining_seconds: float | None = None
-    # The bound is for clients to read; past it, the refusal says more than msgspec would.
+    # The bound informs clients; decode() checks it with a better message than msgspec's.
     metrics: (
         Annotated[list[Metric], msgspec.Meta(extra_json_schema={"maxItems": _MAX_METRICS})] | None
     ) = None
@@ -93,18 +92,18 @@ def decode(body: bytes) -> ProgressReport:
     """Return the report in ``body``.
 
     Raises:
-        PayloadError: it is not JSON of that form, or a number in it is none.
+        PayloadError: the body is not JSON of that form, or contains an invalid number.
     """
     try:
-        given = _DECODER.decode(body).trainer_status
+        status = _DECODER.decode(body).trainer_status
     except (msgspec.DecodeError, RecursionError) as error:
         raise PayloadError(
             f"the body is no report: {error}; send {{'trainerStatus': {{...}}}} as of KEP-2779"
         ) from error
-    metrics = given.metrics or []
+    metrics = status.metrics or []
     if len(metrics) > _MAX_METRICS:
         raise PayloadError(f"metrics has {len(metrics)} entries; send at most {_MAX_METRICS}")
-    percentage, remaining = given.progress_percentage, given.estimated_remaining_seconds
+    percentage, remaining = status.progress_percentage, status.estimated_remaining_seconds
     report = ProgressReport(
         percentage=None if percentage is None else min(max(percentage, 0.0), 100.0),
         remaining_seconds=None if remaining is None else min(max(remaining, 0.0), MAX_SECONDS),
@@ -134,7 +133,7 @@ def _number(metric: Metric) -> float:
 
 OPENAPI_PATH: Final = "/openapi.json"
 
-# Made of the types that decode a body, so that it says neither more nor less than what is read.
+# Derived from the types that decode a body, so the two always agree.
 (_SCHEMA,), _TYPES = msgspec.json.schema_components(
     (Body,), ref_template="#/components/schemas/{name}"
 )
@@ -159,14 +158,14 @@ def _json(schema: dict[str, Any]) -> dict[str, Any]:
     return {"content": {"application/json": {"schema": schema}}}
 
 
-def _named(name: str) -> dict[str, Any]:
+def _path_parameter(name: str) -> dict[str, Any]:
     return {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
 
 
 _REPORT: Final = {
     "summary": "Say how far a running job is",
     "security": [{"podToken": []}],
-    "parameters": [_named("namespace"), _named("name")],
+    "parameters": [_path_parameter("namespace"), _path_parameter("name")],
     "requestBody": {"required": True, **_json(_SCHEMA)},
     "responses": {
         "200": {"description": "Taken", **_json({"type": "object"})},
@@ -196,7 +195,7 @@ DOCUMENT: Final[dict[str, Any]] = {
 _log = structlog.get_logger(__name__)
 _BODY_SECONDS: Final = 5.0
 _STANDBY_SECONDS: Final = 1.0
-# Pause between two looks at the certificate's files, which live for weeks.
+# Interval between two checks of the certificate's files, which live for weeks.
 _CHECK_SECONDS: Final = 60.0
 
 
@@ -213,10 +212,10 @@ class Certificate:
         self.context.load_cert_chain(*self._files)
 
     def reload(self) -> None:
-        """Load the files again if they have changed; connections from then on get the new one.
+        """Load the files again if they have changed; new connections get the new certificate.
 
-        Files that cannot be loaded may be halfway through being replaced, and are tried at every
-        check: the old certificate is served meanwhile. One warning is logged per state of them.
+        Unreadable files may be halfway through a replacement, and are tried at every check; the old
+        certificate is served meanwhile. One warning is logged per state of the files.
         """
         if self._clock() - self._checked < _CHECK_SECONDS:
             return
@@ -243,7 +242,7 @@ class Certificate:
 
 @dataclass(slots=True)
 class ProgressEndpoint:
-    """The server; ``service`` gives that of the present term, or None on a standby."""
+    """The server; ``service`` gives the progress service of the term, or None on a standby."""
 
     service: Callable[[], ProgressService | None]
     metrics: OperatorMetrics
@@ -278,7 +277,7 @@ class ProgressEndpoint:
         return web.json_response({})
 
     async def _accept(self, request: web.Request) -> None:
-        """Raise RequestRefused unless the report is taken."""
+        """Accept the report of ``request``; raise RequestRefused if it is not accepted."""
         service = self.service()
         if service is None:
             raise RequestRefused(503, "this replica does not lead; try again", _STANDBY_SECONDS)
@@ -286,7 +285,7 @@ class ProgressEndpoint:
         if scheme.lower() != "bearer" or not token.strip():
             raise RequestRefused(401, "send the projected token as 'Authorization: Bearer TOKEN'")
         key = (request.match_info["namespace"], request.match_info["name"])
-        # Before the body is read, so that nobody but members of gangs can make it hold bodies.
+        # Authenticate before reading the body, so that only members of gangs can fill memory.
         uid = await service.admit(key, token.strip(), request.remote or "")
         keep_connection(request)
         try:
@@ -306,7 +305,7 @@ async def _describe(_: web.Request) -> web.Response:
 
 
 def _refusal(refused: RequestRefused) -> web.Response:
-    """Return the reason as JSON; the connection ends, because its body may be unread."""
+    """Return the refusal as JSON; the connection closes, because its body may be unread."""
     headers = {"Connection": "close"}
     if refused.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
@@ -314,6 +313,6 @@ def _refusal(refused: RequestRefused) -> web.Response:
         headers["Retry-After"] = str(math.ceil(refused.retry_after_seconds))
     body = {"status": refused.status, "message": str(refused)}
     answer = web.json_response(body, status=refused.status, headers=headers)
-    # A client that sends on must not have the rest of its body read as another request.
+    # Otherwise the rest of an unread body would be read as another request.
     answer.force_close()
     return answer

@@ -1,14 +1,13 @@
 """Progress reports of training pods: authenticates their senders and keeps the latest per job.
 
-A report counts if the API server authenticates its token for this endpoint (TokenReview), and if
-the pod the token was made for is, by its uid, a live member of the job's current plan. The latest
-report of every job is kept until it is due in the job's status, which is where decisions read it;
-so a new leader knows what was known, and no job costs more writes than the settings allow.
+A report counts if the API server authenticates its token for this endpoint (TokenReview). The
+token's pod must be, by its uid, a live member of the job's current plan. The operator keeps the
+latest report of every job until it is due in the job's status, where decisions read it. So a new
+leader has all written reports, and no job costs more writes than the settings allow.
 
-A token names a pod before it is authenticated. That much is read first, without trust, so that only
-tokens which name a member of a gang cost a TokenReview, and for each such pod and sender no more
-than one in five minutes: the kubelet renews a token every 48 minutes. Answers are remembered by the
-token's digest, refusals too.
+The operator first reads the pod's name from the token, without trust. So only tokens that name a
+member of a gang cost a TokenReview. Each such pod and sender costs at most one in five minutes: the
+kubelet renews a token every 48 minutes. Answers, also refusals, are cached by the token's digest.
 """
 
 import asyncio
@@ -44,7 +43,7 @@ _USER: Final = "system:serviceaccount:"
 
 
 class RequestRefused(Exception):  # noqa: N818  # a verdict, not a malfunction
-    """A request is refused with an HTTP ``status``; the text has the reason and the remedy."""
+    """Refusal of a request with an HTTP ``status``; the text has the reason and the remedy."""
 
     def __init__(self, status: int, message: str, retry_after_seconds: float = 0.0) -> None:
         super().__init__(message)
@@ -54,7 +53,7 @@ class RequestRefused(Exception):  # noqa: N818  # a verdict, not a malfunction
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """The pod that a token was made for."""
+    """The pod to which a token is bound."""
 
     namespace: str
     pod: str
@@ -73,7 +72,7 @@ class _Bound(msgspec.Struct, frozen=True):
 
 class _Claims(msgspec.Struct, frozen=True):
     aud: list[str] | str = ""
-    bound: _Bound = msgspec.field(default=_Bound(), name="kubernetes.io")
+    binding: _Bound = msgspec.field(default=_Bound(), name="kubernetes.io")
 
 
 class _User(msgspec.Struct, frozen=True):
@@ -92,11 +91,11 @@ class _Review(msgspec.Struct, frozen=True):
     status: _ReviewStatus = _ReviewStatus()
 
 
-def claimed(token: str) -> Sender:
-    """Return the pod that ``token`` claims to be made for; not authenticated yet.
+def read_claim(token: str) -> Sender:
+    """Return the pod that ``token`` claims, without authentication.
 
     Raises:
-        RequestRefused: it is no token of a pod for this endpoint.
+        RequestRefused: it is no pod's token for this endpoint.
     """
     if len(token) > _MAX_TOKEN:
         raise RequestRefused(401, f"the token is longer than {_MAX_TOKEN} characters")
@@ -111,61 +110,65 @@ def claimed(token: str) -> Sender:
         raise RequestRefused(
             401, f"the token is not for audience {AUDIENCE!r}; send that of the projected volume"
         )
-    pod = claims.bound.pod
-    if not (pod.name and pod.uid and claims.bound.namespace):
+    pod = claims.binding.pod
+    if not (pod.name and pod.uid and claims.binding.namespace):
         raise RequestRefused(
             401, "the token is not bound to a pod; send that of the projected volume"
         )
-    return Sender(claims.bound.namespace, pod.name, pod.uid)
+    return Sender(claims.binding.namespace, pod.name, pod.uid)
 
 
 class Tokens:
-    """Authenticates tokens by TokenReview, and remembers; ``clock`` is monotonic seconds."""
+    """Authenticates tokens by TokenReview and caches answers; ``clock`` is monotonic seconds."""
 
     def __init__(self, client: ApiClient, clock: Callable[[], float]) -> None:
         self._client = client
         self._clock = clock
         self._per_pod = RateLimiter(1 / REMEMBERED_SECONDS, 1, clock)
         self._in_all = RateLimiter(_REVIEWS_PER_SECOND, _REVIEWS_PER_SECOND, clock)
-        self._known: OrderedDict[bytes, tuple[float, asyncio.Future[Sender | None]]] = OrderedDict()
+        self._answers: OrderedDict[bytes, tuple[float, asyncio.Future[Sender | None]]] = (
+            OrderedDict()
+        )
 
     async def sender(self, token: str, claim: Sender, address: str) -> Sender:
-        """Return the pod that ``token`` was made for, by the API server's answer.
+        """Return the pod of ``token``, by the API server's answer.
 
         Args:
-            claim: What :func:`claimed` read from it.
-            address: Where the request comes from.
+            claim: Result of :func:`read_claim` for the token.
+            address: Address of the sender.
 
         Raises:
             RequestRefused: the token is not authenticated, or the API server cannot be asked now.
         """
         digest = hashlib.sha256(token.encode()).digest()
-        until, answer = self._known.get(digest, (-math.inf, None))
+        until, answer = self._answers.get(digest, (-math.inf, None))
         if answer is None or until <= self._clock():
             self._limit_reviews((claim.uid, address))
-            answer = asyncio.ensure_future(self._reviewed(digest, token, (claim.uid, address)))
-            # A client may hang up before the answer is there.
+            answer = asyncio.ensure_future(self._review(digest, token, (claim.uid, address)))
+            # A client may hang up before the answer arrives.
             answer.add_done_callback(lambda done: done.cancelled() or done.exception())
-            self._known[digest] = (self._clock() + REMEMBERED_SECONDS, answer)
-            while len(self._known) > _MAX_REMEMBERED:
-                self._known.popitem(last=False)
+            self._answers[digest] = (self._clock() + REMEMBERED_SECONDS, answer)
+            while len(self._answers) > _MAX_REMEMBERED:
+                self._answers.popitem(last=False)
         # Shielded: other requests with the same token wait for the same answer.
-        found = await asyncio.shield(answer)
-        if found is None:
+        sender = await asyncio.shield(answer)
+        if sender is None:
             raise RequestRefused(
                 401, "the API server does not accept the token; read its file again"
             )
-        return found
+        return sender
 
-    def _limit_reviews(self, who: tuple[str, str]) -> None:
-        """Raise RequestRefused where a TokenReview for ``who`` would be one too many."""
-        if wait := self._per_pod.take(who):
+    def _limit_reviews(self, sender_key: tuple[str, str]) -> None:
+        """Raise RequestRefused if a TokenReview for ``sender_key`` would exceed a limit."""
+        if wait := self._per_pod.take(sender_key):
             raise RequestRefused(429, "this pod has shown too many tokens; keep to one", wait)
         if wait := self._in_all.take("all"):
-            self._per_pod.give_back(who)
+            self._per_pod.give_back(sender_key)
             raise RequestRefused(429, "too many pods report for the first time; try again", wait)
 
-    async def _reviewed(self, digest: bytes, token: str, who: tuple[str, str]) -> Sender | None:
+    async def _review(
+        self, digest: bytes, token: str, sender_key: tuple[str, str]
+    ) -> Sender | None:
         body = {
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenReview",
@@ -174,16 +177,18 @@ class Tokens:
         try:
             review = msgspec.json.decode(await self._client.create(_REVIEWS, body), type=_Review)
         except (ApiError, NotLeader, msgspec.DecodeError) as error:
-            self._known.pop(digest, None)  # no verdict: ask again
-            self._per_pod.give_back(who)
+            self._answers.pop(digest, None)  # no verdict: ask again
+            self._per_pod.give_back(sender_key)
             is_forbidden = isinstance(error, ApiError) and error.is_forbidden
-            why = "may not create tokenreviews" if is_forbidden else "cannot ask now"
-            raise RequestRefused(503, f"the operator {why}: {error}", _RETRY_SECONDS) from error
-        return _authenticated(review.status)
+            obstacle = "may not create tokenreviews" if is_forbidden else "cannot ask now"
+            raise RequestRefused(
+                503, f"the operator {obstacle}: {error}", _RETRY_SECONDS
+            ) from error
+        return _sender_of(review.status)
 
 
-def _authenticated(status: _ReviewStatus) -> Sender | None:
-    """Return the authenticated pod; None for none, or for another audience."""
+def _sender_of(status: _ReviewStatus) -> Sender | None:
+    """Return the authenticated pod; None without one, or for another audience."""
     if not status.authenticated or AUDIENCE not in status.audiences:
         return None
     if not status.user.username.startswith(_USER):
@@ -199,9 +204,9 @@ _BURST: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
-    """Report of a job since its status was written, and the time of the last one.
+    """Merged report of a job since the last write of its status, with its latest time.
 
-    ``received`` is in whole milliseconds, as the status will have it, and identifies a report.
+    ``received`` is in whole milliseconds, as in the status, and identifies a report.
     """
 
     report: ProgressReport
@@ -227,12 +232,12 @@ class ProgressService:
         self._senders = RateLimiter(_PER_SECOND, _BURST, self.clock)
 
     async def admit(self, key: Key, token: str, address: str) -> str:
-        """Return the uid of the job ``key``, for which the bearer of ``token`` may report.
+        """Return the uid of the job ``key`` if the bearer of ``token`` may report for it.
 
         Raises:
             RequestRefused: with status 401, 403, 404, 429 or 503.
         """
-        claim = claimed(token)
+        claim = read_claim(token)
         if self._pod(claim) is None:
             raise RequestRefused(403, f"pod {claim.pod!r} is no member of any gang")
         if wait := self._senders.take((claim.uid, address)):
@@ -258,18 +263,18 @@ class ProgressService:
         if view is None or job.plan is None or job.is_finished:
             return False
         return view.plan.attempt == job.attempt and any(
-            # By uid: a pod that is deleted and made anew under the same name is another one.
+            # By uid: a pod created again under the same name is another one.
             pod is not None and pod.uid == sender.uid and not (pod.is_leaving or pod.is_terminal)
             for _, pod in view.members
         )
 
     def accept(self, uid: str, report: ProgressReport) -> None:
-        """Keep the report of the job ``uid``; what it leaves out stays as it was reported."""
-        before, received = self._pending.get(uid), self.now()
-        if before is not None:
-            received = max(received, before.received + 0.001)
-            given = {name: value for name, value in asdict(report).items() if value is not None}
-            report = replace(before.report, **{"remaining_seconds": None, **given})
+        """Keep the report of the job ``uid``; missing fields keep their reported values."""
+        previous, received = self._pending.get(uid), self.now()
+        if previous is not None:
+            received = max(received, previous.received + 0.001)
+            fields = {name: value for name, value in asdict(report).items() if value is not None}
+            report = replace(previous.report, **{"remaining_seconds": None, **fields})
         self._pending[uid] = _Pending(report, round(received, 3))
 
     def status_update(
@@ -281,7 +286,7 @@ class ProgressService:
             return {}
         last = job.reported.progress.reported if job.reported is not None else None
         if last is not None and last >= pending.received:
-            del self._pending[job.uid]  # it has been written
+            del self._pending[job.uid]  # the status has it
             return {}
         if last is not None and not at_once and self.now() - last < self.write_seconds:
             return {}
@@ -292,5 +297,5 @@ class ProgressService:
         return {"progress": with_report(job.reported, pending.report, pending.received, run)}
 
     def forget(self, uids: set[str]) -> None:
-        """Drop the reports of jobs that are gone; ``uids`` are those that exist."""
-        self._pending = {uid: kept for uid, kept in self._pending.items() if uid in uids}
+        """Drop the reports of deleted jobs; ``uids`` are those of the existing ones."""
+        self._pending = {uid: pending for uid, pending in self._pending.items() if uid in uids}

@@ -1,7 +1,7 @@
-"""Asks long questions about a snapshot of a process of their own, one at a time.
+"""Answers long questions about a snapshot in a separate process, one at a time.
 
-What takes many seconds of processor time must not run in this process: its threads would take the
-interpreter from the loop, which also renews the lease.
+A computation of many seconds must not run in this process: its threads would take the interpreter
+from the loop, which also renews the lease.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ _MAX_WORDS: Final = 500
 
 
 class QuestionFailed(Exception):  # noqa: N818  # an outcome, not a malfunction
-    """A question was not answered; ``outcome`` says how that came."""
+    """Failure of a question; ``outcome`` is its cause."""
 
     def __init__(self, outcome: Outcome, message: str) -> None:
         super().__init__(message)
@@ -34,9 +34,9 @@ class Questions:
     """Asks questions, one after another.
 
     Attributes:
-        limit_seconds: The most time, by the clock and of the processor, for an answer.
-        memory_bytes: The most memory of the process that answers; 0 for no bound.
-        checkpoints: Folder in which a SchedulingPolicy's checkpoint is looked for first.
+        limit_seconds: Limit of wall-clock time and of processor time for an answer.
+        memory_bytes: Memory limit of the answering process; 0 for no limit.
+        checkpoints: Folder that is searched first for a SchedulingPolicy's checkpoint.
     """
 
     limit_seconds: float
@@ -48,8 +48,10 @@ class Questions:
     async def ask(self, question: Question, record: bytes, kind: type[_T]) -> _T:
         """Return the answer, of type ``kind``, about the last cycle of ``record``.
 
-        Raises QuestionFailed where the process dies, takes too long or answers something else.
-        Cancelled, it ends the process.
+        A cancellation ends the process.
+
+        Raises:
+            QuestionFailed: the process dies, takes too long or gives an unreadable answer.
         """
         seconds = max(1, int(self.limit_seconds))
         call = Call(question, os.getpid(), seconds, self.memory_bytes, self.checkpoints)
@@ -60,7 +62,7 @@ class Questions:
         except msgspec.DecodeError as error:
             raise QuestionFailed("unreadable", f"its answer is none: {error}") from error
 
-    async def _run(self, given: bytes) -> bytes:
+    async def _run(self, call: bytes) -> bytes:
         pipe = asyncio.subprocess.PIPE
         try:
             process = await asyncio.create_subprocess_exec(
@@ -74,7 +76,7 @@ class Questions:
             raise QuestionFailed("died", f"the process cannot be started: {error}") from error
         try:
             async with asyncio.timeout(self.limit_seconds):
-                text, words = await process.communicate(given)
+                text, stderr = await process.communicate(call)
         except TimeoutError:
             message = f"no answer within {self.limit_seconds:g} s; the process was killed"
             raise QuestionFailed("late", message) from None
@@ -83,8 +85,8 @@ class Questions:
                 process.kill()
                 await process.wait()
         if process.returncode:
-            told = words.decode(errors="replace").strip()[-_MAX_WORDS:]
+            last_error = stderr.decode(errors="replace").strip()[-_MAX_WORDS:]
             raise QuestionFailed(
-                "died", f"the process ended with status {process.returncode}: {told}"
+                "died", f"the process ended with status {process.returncode}: {last_error}"
             )
         return text

@@ -1,9 +1,9 @@
-"""Readers: who asks this process over HTTP, and in which namespaces they may do what.
+"""Readers: HTTP callers of this process, and their permissions by namespace.
 
-A reader says by a ticket who they are (:mod:`bireme_operator.tickets`). The API server says what
-that user may do with TrainingJobs (SubjectAccessReview), which is remembered for a minute. Limits
-are those of a user, whatever address the request comes from: behind the API server's proxy all have
-one. ServiceAccounts of one namespace share theirs.
+A reader presents a ticket that identifies them (:mod:`bireme_operator.tickets`). The API server
+decides what that user may do with TrainingJobs (SubjectAccessReview); the answer is cached for a
+minute. Rate limits are per user, not per address: behind the API server's proxy all callers have
+one address. ServiceAccounts of one namespace share their limit.
 """
 
 from collections import OrderedDict
@@ -21,7 +21,7 @@ from bireme_operator.reviews import Reviews
 from bireme_operator.tickets import TICKET_HEADER, Tickets, User
 
 MAX_NAMESPACES: Final = 100
-"""Namespaces that one request is answered for, of a reader who may not list in all of them."""
+"""Limit of namespaces in one request by a reader who may not list in all namespaces."""
 _REMEMBERED_SECONDS: Final = 60.0
 _MAX_REMEMBERED: Final = 8192
 _PER_SECOND: Final = 1.0
@@ -31,27 +31,27 @@ _V = TypeVar("_V")
 
 @dataclass(slots=True)
 class _Remembered:
-    """Answers of the API server, each for a minute."""
+    """Answers of the API server, each cached for a minute."""
 
     clock: Callable[[], float]
-    _known: OrderedDict[Hashable, tuple[float, Any]] = field(default_factory=OrderedDict)
+    _answers: OrderedDict[Hashable, tuple[float, Any]] = field(default_factory=OrderedDict)
 
     async def get(self, key: Hashable, ask: Callable[[], Awaitable[_V]]) -> _V:
-        until, known = self._known.get(key, (float("-inf"), None))
+        until, cached = self._answers.get(key, (float("-inf"), None))
         if until > self.clock():
-            found: _V = known
-            return found
-        found = await ask()  # what it raises is no answer, and asked again
-        self._known[key] = (self.clock() + _REMEMBERED_SECONDS, found)
-        self._known.move_to_end(key)
-        while len(self._known) > _MAX_REMEMBERED:
-            self._known.popitem(last=False)
-        return found
+            answer: _V = cached
+            return answer
+        answer = await ask()  # an error is not cached
+        self._answers[key] = (self.clock() + _REMEMBERED_SECONDS, answer)
+        self._answers.move_to_end(key)
+        while len(self._answers) > _MAX_REMEMBERED:
+            self._answers.popitem(last=False)
+        return answer
 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """A user whom the API server has authenticated; ``digest`` is of all that it said of them."""
+    """An authenticated user; ``digest`` covers everything the API server said about them."""
 
     digest: bytes
     user: User
@@ -63,7 +63,7 @@ class Reader:
 
 @dataclass(slots=True)
 class Readers:
-    """Finds out who asks and what they may; ``clock`` gives monotonic seconds."""
+    """Authenticates callers and checks their permissions; ``clock`` gives monotonic seconds."""
 
     tickets: Tickets
     reviews: Reviews
@@ -76,7 +76,11 @@ class Readers:
         self._requests = RateLimiter(_PER_SECOND, _BURST, self.clock)
 
     async def who_sent(self, request: web.Request) -> Reader:
-        """Return who sent ``request``; RequestRefused where nobody can say, or it is too early."""
+        """Return the sender of ``request``.
+
+        Raises:
+            RequestRefused: the sender is unknown, or sends too many requests.
+        """
         user = await self.tickets.user(request.headers.get(TICKET_HEADER, ""))
         if wait := self._requests.take(user.tenant):
             raise RequestRefused(429, "one in a second is enough; try again", wait)
@@ -84,19 +88,19 @@ class Readers:
         return Reader(user.digest, user)
 
     async def may(self, reader: Reader, verb: Literal["list", "create"], namespace: str) -> bool:
-        """Return whether ``reader`` may ``verb`` TrainingJobs in ``namespace``; "" for in all."""
-        asked = {"verb": verb, "group": names.GROUP, "resource": "trainingjobs"}
+        """Return whether ``reader`` may ``verb`` TrainingJobs in ``namespace``; "" for all."""
+        attributes = {"verb": verb, "group": names.GROUP, "resource": "trainingjobs"}
         if namespace:
-            asked["namespace"] = namespace
+            attributes["namespace"] = namespace
         return await self._access.get(
             (reader.digest, verb, namespace),
-            lambda: self.reviews.may(reader.user, resourceAttributes=asked),
+            lambda: self.reviews.may(reader.user, resourceAttributes=attributes),
         )
 
     async def require(
         self, reader: Reader, verb: Literal["list", "create"], namespace: str
     ) -> None:
-        """Raise RequestRefused where ``reader`` may not ``verb`` in ``namespace``."""
+        """Raise RequestRefused if ``reader`` may not ``verb`` in ``namespace``."""
         if not await self.may(reader, verb, namespace):
             raise RequestRefused(
                 403,
@@ -109,9 +113,9 @@ class Readers:
         request: web.Request,
         answer: Callable[[Reader, Sequence[str]], Awaitable[bytes]],
     ) -> web.Response:
-        """Return the JSON that ``answer`` makes for who sent ``request``, or the refusal.
+        """Return the JSON of ``answer`` for the sender of ``request``, or the refusal.
 
-        It gets the namespaces that the request names by ``?namespace=``, sorted.
+        ``answer`` gets the sorted namespaces of the request's ``?namespace=`` parameters.
         """
         try:
             reader = await self.who_sent(request)
@@ -121,29 +125,31 @@ class Readers:
         return web.Response(body=body, content_type="application/json")
 
     async def scope(
-        self, reader: Reader, wanted: Sequence[str], present: Iterable[str]
+        self, reader: Reader, namespaces: Sequence[str], present: Iterable[str]
     ) -> frozenset[str] | None:
-        """Return the namespaces to answer ``reader`` for, None for all.
+        """Return the namespaces of the answer to ``reader``, None for all.
 
-        These are the ``wanted`` ones; where none is, those ``present`` in which they may list.
-        RequestRefused where they may not list in a wanted one, or too many are asked about.
+        These are ``namespaces``, or if empty those of ``present`` in which the reader may list.
+
+        Raises:
+            RequestRefused: the reader may not list in one of ``namespaces``, or there are too many.
         """
         if await self.may(reader, "list", ""):
-            return frozenset(wanted) if wanted else None
-        asked = wanted or sorted(present)
-        if len(asked) > MAX_NAMESPACES:
+            return frozenset(namespaces) if namespaces else None
+        candidates = namespaces or sorted(present)
+        if len(candidates) > MAX_NAMESPACES:
             raise RequestRefused(
                 403,
                 f"{reader.name} may not list trainingjobs in all namespaces; name up to"
                 f" {MAX_NAMESPACES} by ?namespace=",
             )
-        for name in wanted:
+        for name in namespaces:
             await self.require(reader, "list", name)
-        return await self.readable(reader, asked)
+        return await self.readable(reader, candidates)
 
-    async def readable(self, reader: Reader, asked: Iterable[str]) -> frozenset[str]:
-        """Return those of the namespaces ``asked`` in which ``reader`` may list."""
-        return frozenset([name for name in asked if await self.may(reader, "list", name)])
+    async def readable(self, reader: Reader, namespaces: Iterable[str]) -> frozenset[str]:
+        """Return the subset of ``namespaces`` in which ``reader`` may list."""
+        return frozenset([name for name in namespaces if await self.may(reader, "list", name)])
 
 
 _REASONS: Final = {
@@ -157,9 +163,9 @@ _REASONS: Final = {
 
 
 def refusal(refused: RequestRefused) -> web.Response:
-    """Return the answer to who is refused, as the API server's.
+    """Return the response to a refused request, in the form of the API server's.
 
-    Through its proxy a client reads the one as the other.
+    Behind its proxy a client reads both alike.
     """
     body = {
         "apiVersion": "v1",

@@ -1,8 +1,8 @@
-"""Reconciles gangs one by one: what is recorded of each, what exists, and the next step.
+"""Reconciles gangs one by one: compares the recorded state with the existing pods, and acts.
 
-Everything that is done about one gang is done in :meth:`ReconcileErrors.isolated`: no input should
-make the operator's own code fail, but an exception that escaped would end the process, and the next
-leader would read the same object and end too.
+All work on one gang runs inside :meth:`ReconcileErrors.isolate`. No input should make the
+operator's own code fail, but an escaped exception would end the process. The next leader would read
+the same object and end too.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -39,17 +39,16 @@ from bireme_operator.start_failures import StartFailures
 from bireme_operator.status_writer import StatusWriter
 from bireme_operator.workqueue import WorkQueue
 
-# A node may look overfull for so long before it counts: a pod just bound may for a moment be
-# counted as planned, too.
+# A node counts as overfull after this time: a pod just bound may briefly count as planned, too.
 _OVERFULL_SECONDS = 2.0
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class ReconcileErrors:
-    """Isolates exceptions about one gang: reported, waited out, and nothing else stops.
+    """Isolates an exception about one gang: reports it, and lets all other work go on.
 
-    A gang that has caused one is left alone for ever longer pauses.
+    The gang that caused it pauses, for longer each time.
     """
 
     state: ClusterState
@@ -58,17 +57,17 @@ class ReconcileErrors:
     metrics: OperatorMetrics
 
     @contextmanager
-    def isolated(self, key: Key) -> Iterator[None]:
-        """Work on the gang ``key`` alone; an exception is that gang's and goes no further."""
+    def isolate(self, key: Key) -> Iterator[None]:
+        """Catch exceptions of the work on the gang ``key`` and report them there."""
         try:
             yield
         except NotLeader:
             raise
-        except Exception as error:  # noqa: BLE001  # whatever it is, it is about this gang alone
+        except Exception as error:  # noqa: BLE001  # any error concerns this gang only
             self.add(key, error)
 
     def add(self, key: Key, error: Exception) -> None:
-        """Report an error met at the gang ``key``; ignored in the pause after an earlier one."""
+        """Report an error of the gang ``key``; ignore it in the pause after an earlier one."""
         if self.work.is_pausing(key):
             return
         _log.error("an object was not understood", object=key, exc_info=error)
@@ -90,35 +89,35 @@ class ReconcileErrors:
 
 @dataclass(slots=True)
 class MonotonicAge:
-    """Age of something of a gang, by the wall or the monotonic clock, the longer.
+    """Age of a gang's timestamp: the larger of the ages by the wall and the monotonic clock.
 
-    Times in objects are of the wall clock, which may be set back; what was to end in a minute would
-    then end an hour later. A monotonic clock cannot be set, but begins anew with every leader.
-    ``clock`` gives monotonic seconds.
+    Times in objects come from the wall clock, which may be set back: a wait of a minute could then
+    take an hour. A monotonic clock cannot be set, but starts anew with every leader. ``clock``
+    gives monotonic seconds.
     """
 
     clock: Callable[[], float]
-    _first_asked: dict[tuple[Key, float], float] = field(default_factory=dict)
-    _asked: set[tuple[Key, float]] = field(default_factory=set)
+    _first_seen: dict[tuple[Key, float], float] = field(default_factory=dict)
+    _recent: set[tuple[Key, float]] = field(default_factory=set)
 
     def seconds(self, key: Key, since: float, now: float) -> float:
-        """Return the age of ``since``, at least the time since it was first asked for.
+        """Return the age of ``since``, at least the time since the first call for it.
 
         ``since`` and ``now`` are POSIX seconds.
         """
-        self._asked.add((key, since))
-        first = self._first_asked.setdefault((key, since), self.clock())
+        self._recent.add((key, since))
+        first = self._first_seen.setdefault((key, since), self.clock())
         return max(now - since, self.clock() - first)
 
     def forget(self) -> None:
-        """Drop what was not asked for since this was called last."""
-        self._first_asked = {asked: self._first_asked[asked] for asked in self._asked}
-        self._asked.clear()
+        """Drop the timestamps without a call of :meth:`seconds` since the last call of this."""
+        self._first_seen = {pair: self._first_seen[pair] for pair in self._recent}
+        self._recent.clear()
 
 
 @dataclass(slots=True)
 class NodeHealth:
-    """Verdicts on nodes, for gangs that sit or are about to sit on them.
+    """Verdicts on nodes, for gangs that are placed or planned on them.
 
     ``clock`` gives monotonic seconds; a node not ready for ``lost_seconds`` is lost.
     """
@@ -130,9 +129,9 @@ class NodeHealth:
     _overfull_since: dict[str, float] = field(default_factory=dict)
 
     def observe(self, snapshot: ClusterSnapshot) -> None:
-        """Take note of nodes that are not ready or hold more than they offer."""
+        """Observe the nodes that are not ready or overfull."""
         now, nodes = self.clock(), snapshot.nodes
-        # A local volume is taken a moment before its pod is bound, and counts twice until then.
+        # Ignore local volumes: each is claimed just before its pod is bound, and counts twice.
         counts = np.array([not name.startswith(NODE_ONLY) for name in nodes.axis.names])
         overfull = ((snapshot.used > nodes.allocatable) & counts).any(axis=1)
         not_ready = {nodes.names[row] for row in np.flatnonzero(~nodes.is_ready)}
@@ -141,9 +140,9 @@ class NodeHealth:
         self._overfull_since = {n: self._overfull_since.get(n, now) for n in full}
 
     def lost(self, name: str) -> str:
-        """Return why no kubelet will confirm what becomes of pods there; empty when one may.
+        """Return why the node is lost, so that no kubelet confirms the end of pods; else empty.
 
-        A node that is being deleted is not lost: its kubelet works until the node is gone.
+        A node in deletion is not lost: its kubelet works until the node is gone.
         """
         node = self.state.node(name)
         if node is None:
@@ -154,9 +153,9 @@ class NodeHealth:
         return ""
 
     def unusable(self, name: str, tolerations: Sequence[Toleration] | None) -> str:
-        """Return why a planned pod that is not bound yet cannot get there; empty when it can.
+        """Return why a planned, unbound pod cannot be bound to the node; empty if it can.
 
-        Where its ``tolerations`` are not known, None, kube-scheduler has to say what is tainted.
+        If its ``tolerations`` are unknown, None, kube-scheduler judges the taints.
         """
         node = self.state.node(name)
         if node is None:
@@ -172,8 +171,8 @@ class NodeHealth:
             return f"the node got the taint {taint.key}:{taint.effect} before the pod was bound"
         return ""
 
-    def taken(self, name: str) -> str:
-        """Return that the room of a planned pod is taken; empty when it is not."""
+    def overfull(self, name: str) -> str:
+        """Return a message if other pods took the room of a planned pod; else empty."""
         since = self._overfull_since.get(name)
         if since is not None and self.clock() - since >= _OVERFULL_SECONDS:
             return "the planned room was taken by another pod"
@@ -182,7 +181,7 @@ class NodeHealth:
 
 @dataclass(slots=True)
 class GangReconciler:
-    """Takes the next step with every gang that changed, and collects those that want a decision."""
+    """Starts the next step of every changed gang, and collects the gangs to decide on."""
 
     state: ClusterState
     work: WorkQueue
@@ -202,7 +201,7 @@ class GangReconciler:
     _unseen: list[Key] = field(default_factory=list)
 
     def reconcile(self, now: float, looks: int) -> None:
-        """Take one step with each gang that changed, and with up to ``looks`` others in their turn.
+        """Start the next step of each changed gang, and of up to ``looks`` others in turn.
 
         ``now`` is POSIX seconds.
         """
@@ -212,42 +211,42 @@ class GangReconciler:
         gangs = chain(self.state.jobs.values(), self.state.groups.values())
         self._rejected = self.work.rejections.current(gangs)
         jobs = (job for key in keys if (job := self.state.jobs.get(key)))
-        self.state.learn(jobs, self.errors.isolated)
-        at = Situation(
+        self.state.learn(jobs, self.errors.isolate)
+        context = Situation(
             now=now,
             bind_timeout_seconds=self.settings.bind_timeout_seconds,
             start_timeout_seconds=self._start_timeout_seconds,
             lost_node=self.health.lost,
             unusable_node=self.health.unusable,
-            taken_node=self.health.taken,
+            taken_node=self.health.overfull,
             is_emptying=self.state.is_emptying,
             unplanned_labels=self.state.unplanned_labels,
             serves_others=self.start_failures.serves_others,
             seconds_since=lambda key, since: self.ages.seconds(key, since, now),
         )
         for key in keys:
-            with self.errors.isolated(key):
-                self._reconcile(key, at)
+            with self.errors.isolate(key):
+                self._reconcile(key, context)
 
     def _start_timeout_seconds(self, gang: JobFacts | GroupFacts) -> float:
-        """Return the least of what a job and the queues of the gang say, else the setting."""
-        own = None
+        """Return the smallest limit of the job and the gang's queues, else the setting."""
+        job_limit = None
         if isinstance(gang, JobFacts) and gang.spec is not None:
-            own = gang.spec.run_policy.start_timeout_seconds
+            job_limit = gang.spec.run_policy.start_timeout_seconds
         queue = gang.plan.queue if gang.plan is not None else ""
-        said = own, self.state.tenancy.start_timeout_seconds(queue)
-        return min(filter(None, said), default=self.settings.start_timeout_seconds)
+        limits = job_limit, self.state.tenancy.start_timeout_seconds(queue)
+        return min(filter(None, limits), default=self.settings.start_timeout_seconds)
 
     def _next(self, count: int) -> list[Key]:
-        """Return the gangs that are to be looked at next, whether they have changed or not."""
+        """Return the next ``count`` gangs to reconcile even without a change."""
         if not count:
             return []
         if not self._unseen:
             self._unseen = sorted({*self.state.jobs, *self.state.groups}, reverse=True)
-        chosen, self._unseen = self._unseen[-count:], self._unseen[:-count]
-        return chosen
+        keys, self._unseen = self._unseen[-count:], self._unseen[:-count]
+        return keys
 
-    def _reconcile(self, key: Key, at: Situation) -> None:
+    def _reconcile(self, key: Key, context: Situation) -> None:
         if not self.work.is_free(key):
             return
         job, group = self.state.jobs.get(key), self.state.groups.get(key)
@@ -255,8 +254,8 @@ class GangReconciler:
         if job is not None and is_rejected and lifecycle.is_incomplete(job, self.state.view(key)):
             self.work.start(key, self.actuator.roll_back(job))
         elif job is not None:
-            self.jobs.reconcile(job, at)
-        # A group may have the name of a job, which then waits for one of them to go.
+            self.jobs.reconcile(job, context)
+        # A group may have the name of a job, which then waits until one of them is deleted.
         planned = self.state.planned(key)
         is_own = group is not None and planned is not None and planned.uid == group.uid
         if group is None or group.is_leaving or not self.work.is_free(key):
@@ -264,25 +263,25 @@ class GangReconciler:
         view = self.state.view(key) if is_own else None
         if view is not None:
             rejection = self._rejected.get(group.uid)
-            has_work = self.pod_groups.reconcile(group, view, at, rejection)
+            has_work = self.pod_groups.reconcile(group, view, context, rejection)
         else:
-            has_work = planned is not None or self.adoptions.adopt(group, at)
-        if not (has_work or self.adoptions.stop_stranded(group, at)):
+            has_work = planned is not None or self.adoptions.adopt(group, context)
+        if not (has_work or self.adoptions.stop_stranded(group, context)):
             self.job_counts.read(group)
 
     def waiting(self, now: float) -> list[Gang]:
         """Return the gangs to decide on at ``now``, POSIX seconds."""
         faults = self.start_failures.pauses(now) | self._rejected
-        gangs = self.state.waiting(self.work.undecided(), faults, self.errors.add)
+        gangs = self.state.waiting(self.work.keys_to_skip(), faults, self.errors.add)
         self.troubles.review()
-        gangs = [self.troubles.around(gang) for gang in gangs]
+        gangs = [self.troubles.avoid_nodes(gang) for gang in gangs]
         return [
             gang if self._may_preempt(gang, now) else replace(gang, may_preempt=False)
             for gang in gangs
         ]
 
     def _may_preempt(self, gang: Gang, now: float) -> bool:
-        """Return whether others may be stopped for a gang, as far as its own starts decide."""
+        """Return whether a gang may preempt others, judged by its own starts."""
         if not self.work.rejections.may_preempt(gang.uid):
             return False
         job = self.state.jobs.get(gang.key) if gang.kind != "PodGroup" else None
@@ -297,7 +296,7 @@ class GangReconciler:
         return snapshot
 
     def forget(self) -> None:
-        """Drop what is remembered of gangs that are gone."""
+        """Drop the records of deleted gangs."""
         self.work.forget({*self.state.jobs, *self.state.groups})
         self.ages.forget()
         alive = {job.uid for job in self.state.jobs.values()}

@@ -1,7 +1,6 @@
-"""Records of cycles, written in a worker thread; the loop never waits for them or fails by them.
+"""Records of cycles, written in a worker thread; the loop never waits for them or fails with them.
 
-Where the disk does not keep up or refuses, cycles are lost and counted, and recording begins again
-after a pause.
+If the disk is too slow or fails, cycles are lost and counted, and recording resumes after a pause.
 """
 
 import asyncio
@@ -21,7 +20,7 @@ from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.settings import OperatorSettings
 
 _log = structlog.get_logger(__name__)
-# Cycles that wait to be written; each holds a snapshot.
+# Limit of cycles that wait to be written; each holds a snapshot.
 _MAX_PENDING = 16
 _PAUSE_SECONDS = 30.0
 _CLOSE_SECONDS = 2.0
@@ -36,7 +35,7 @@ class Recording:
     clock: Callable[[], float]
     _pending: deque[tuple[ClusterSnapshot, Decision, PolicySource]] = field(default_factory=deque)
     _task: asyncio.Task[None] | None = None
-    _missed: int = 0
+    _lost_count: int = 0
     _paused_until: float = float("-inf")
 
     @classmethod
@@ -48,7 +47,7 @@ class Recording:
         metrics: OperatorMetrics,
         clock: Callable[[], float],
     ) -> "Recording | None":
-        """Return the recording of the term ``run``; None where ``settings`` ask for none."""
+        """Return the recording of the term ``run``; None if ``settings`` disable it."""
         if not settings.record_directory:
             return None
         writer = RecordWriter(
@@ -61,9 +60,9 @@ class Recording:
         return cls(writer, metrics, clock)
 
     def submit(self, snapshot: ClusterSnapshot, decision: Decision, source: PolicySource) -> None:
-        """Have this cycle, which ``source`` decided, written soon.
+        """Queue this cycle, decided by ``source``, for writing.
 
-        It is lost where too many wait, or in the pause after an error.
+        The cycle is lost if too many wait, or in the pause after an error.
         """
         if len(self._pending) >= _MAX_PENDING or self.clock() < self._paused_until:
             self._lose()
@@ -75,12 +74,12 @@ class Recording:
     async def _drain(self) -> None:
         while self._pending:
             cycle = self._pending.popleft()
-            self.writer.lost += self._missed
-            self._missed = 0
+            self.writer.lost += self._lost_count
+            self._lost_count = 0
             try:
                 if await asyncio.to_thread(self.writer.write, *cycle):
                     self.metrics.recorded.labels("written").inc()
-            except Exception as error:  # noqa: BLE001  # whatever it is, deciding goes on
+            except Exception as error:  # noqa: BLE001  # a recording error must not stop decisions
                 self._pause(error)
 
     def _pause(self, error: Exception) -> None:
@@ -90,13 +89,13 @@ class Recording:
         self._pending.clear()
 
     def _lose(self, cycles: int = 1) -> None:
-        self._missed += cycles
+        self._lost_count += cycles
         self.metrics.recorded.labels("lost").inc(cycles)
 
     async def close(self) -> None:
-        """Write what waits, if that takes at most two seconds, and end the file."""
+        """Write the waiting cycles, for at most two seconds, and end the file."""
         if self._task is not None:
-            # A disk that hangs must not keep the process from ending.
+            # A stuck disk must not keep the process from ending.
             await asyncio.wait({self._task}, timeout=_CLOSE_SECONDS)
         if self._task is None or self._task.done():
             await asyncio.to_thread(self.writer.close)

@@ -1,9 +1,9 @@
-"""The regret of shadows: moments played forward by the active policy and by a shadow.
+"""The regret of shadows: snapshots simulated with the active policy and with a shadow.
 
-Now and then, where a decision of both could differ, the snapshot of a cycle goes to a process that
-plays it forward by both (:mod:`bireme.core.regret`), never in this one: niced, bounded in time and
-memory, on one core that it yields to everybody (:mod:`bireme_operator.questions`). Shadows take
-turns. What fails costs a sample, and is counted.
+At intervals, if both policies could decide differently, a separate process gets the snapshot of a
+cycle and simulates its future with both (:mod:`bireme.core.regret`). The process has a low priority
+and limits of time and memory (:mod:`bireme_operator.questions`). Shadows take turns. A failure
+costs a sample, and is counted.
 """
 
 import asyncio
@@ -26,9 +26,9 @@ from bireme_operator.metrics import PolicyMetrics
 from bireme_operator.questions import QuestionFailed, Questions
 from bireme_operator.settings import OperatorSettings
 
-# Of the time for an answer, the share in which moments are played; what was played until then
-# counts, and an answer that comes later is none.
-_PLAYED: Final = 0.8
+# Share of the time limit for the simulation. The part simulated until then counts; an answer after
+# the limit does not.
+_PLAY_SHARE: Final = 0.8
 _log = structlog.get_logger(__name__)
 
 
@@ -37,9 +37,9 @@ class Contestant:
     """A loaded policy.
 
     Attributes:
-        uid: Of its SchedulingPolicy.
-        source: What a process of its own makes it from.
-        on_sample: Called with what became of a moment, and the active policy it was beside.
+        uid: Uid of its SchedulingPolicy.
+        source: Source from which another process loads it.
+        on_sample: Called with a sample, and the active policy with which it was compared.
     """
 
     uid: str
@@ -52,10 +52,10 @@ class Regrets:
     """Takes one sample of each shadow per interval; ``clock`` gives monotonic seconds.
 
     Attributes:
-        run: Names the term.
-        interval_seconds: Moments that follow each other share most of their gangs, and so say
-            nearly the same; those further apart are worth their cost.
-        core_share: The most of one processor core that playing takes in the long run.
+        run: Name of the term.
+        interval_seconds: Interval between two samples of a shadow. Snapshots close in time share
+            most of their gangs, so their samples say nearly the same.
+        core_share: Limit of the share of one processor core for simulations in the long run.
     """
 
     run: str
@@ -65,7 +65,7 @@ class Regrets:
     core_share: float
     metrics: PolicyMetrics
     clock: Callable[[], float]
-    _taken: dict[str, float] = field(default_factory=dict)
+    _sample_times: dict[str, float] = field(default_factory=dict)
     _rest_until: float = float("-inf")
     _tasks: Tasks = field(default_factory=Tasks)
 
@@ -78,7 +78,7 @@ class Regrets:
         metrics: PolicyMetrics,
         clock: Callable[[], float],
     ) -> "Regrets | None":
-        """Return those of the term ``run``; None where ``settings`` ask for none."""
+        """Return the regrets of the term ``run``; None if ``settings`` disable them."""
         if not settings.shadow_interval_seconds:
             return None
         limits = settings.shadow_limit_seconds, settings.shadow_memory_bytes
@@ -93,27 +93,29 @@ class Regrets:
         active: PolicySource,
         shadows: Sequence[Contestant],
     ) -> None:
-        """Take a sample at this moment, if one is due and two policies could differ here."""
-        self._taken = {s.uid: self._taken[s.uid] for s in shadows if s.uid in self._taken}
-        if not (snapshot.waiting or any(each.gang.is_elastic for each in snapshot.running)):
+        """Take a sample of this snapshot, if one is due and two policies could differ on it."""
+        self._sample_times = {
+            s.uid: self._sample_times[s.uid] for s in shadows if s.uid in self._sample_times
+        }
+        if not (snapshot.waiting or any(running.gang.is_elastic for running in snapshot.running)):
             return
         now, never = self.clock(), float("-inf")
         due = [
-            each
-            for each in shadows
-            if now - self._taken.get(each.uid, never) >= self.interval_seconds
+            shadow
+            for shadow in shadows
+            if now - self._sample_times.get(shadow.uid, never) >= self.interval_seconds
         ]
         if not due:
             return
         if self._tasks or now < self._rest_until:
             self.metrics.shadow_samples.labels("skipped").inc()
             return
-        chosen = min(due, key=lambda each: self._taken.get(each.uid, never))
-        self._taken[chosen.uid] = now
-        self._tasks.start(self._sample(snapshot, decision, active, chosen))
+        contestant = min(due, key=lambda shadow: self._sample_times.get(shadow.uid, never))
+        self._sample_times[contestant.uid] = now
+        self._tasks.start(self._sample(snapshot, decision, active, contestant))
 
     async def close(self) -> None:
-        """End the process that plays, if there is one."""
+        """End the simulating process, if there is one."""
         await self._tasks.close()
 
     async def _sample(
@@ -123,7 +125,7 @@ class Regrets:
         active: PolicySource,
         shadow: Contestant,
     ) -> None:
-        began, seconds = self.clock(), _PLAYED * self.questions.limit_seconds
+        began, seconds = self.clock(), _PLAY_SHARE * self.questions.limit_seconds
         outcome: str
         try:
             # In a thread: it takes a twentieth of a second in a large cluster.
@@ -131,19 +133,19 @@ class Regrets:
                 stated, self.run, self.scheduling, snapshot, decision, active
             )
             question = RegretQuestion(shadow.source, seconds)
-            found = await self.questions.ask(question, record, RegretAnswer)
+            answer = await self.questions.ask(question, record, RegretAnswer)
         except (QuestionFailed, RecordError) as error:
             outcome = error.outcome if isinstance(error, QuestionFailed) else "unrecorded"
             _log.error(
                 "shadow not sampled", policy=shadow.source.name, outcome=outcome, error=str(error)
             )
-        except Exception:  # noqa: BLE001  # whatever it is, deciding goes on
+        except Exception:  # noqa: BLE001  # a sample's error must not stop decisions
             _log.exception("shadow not sampled", policy=shadow.source.name)
             outcome = "failed"
         else:
-            outcome = "taken" if found.gangs else "empty"
-            if found.gangs:
-                sample = Sample(found.active_seconds, found.shadow_seconds, found.gangs)
+            outcome = "taken" if answer.gangs else "empty"
+            if answer.gangs:
+                sample = Sample(answer.active_seconds, answer.shadow_seconds, answer.gangs)
                 shadow.on_sample(sample, active)
         took = self.clock() - began
         self.metrics.shadow_samples.labels(outcome).inc()

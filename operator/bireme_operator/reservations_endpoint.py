@@ -1,7 +1,7 @@
-"""``GET /reservations``: the places that the last cycle keeps for gangs that wait.
+"""``GET /reservations``: the places that the last cycle reserved for waiting gangs.
 
-Each reader is told of the gangs in the namespaces they may read, as by ``/outlook``, and of the
-devices on each node; ``?namespace=NAME``, once for each, asks for less.
+The answer has the gangs in the namespaces that the reader may read, as for ``/outlook``, with the
+devices on each node. Each ``?namespace=NAME`` selects a namespace.
 """
 
 from collections import Counter
@@ -27,7 +27,7 @@ VERSION: Final = "reservations.bireme.dev/v1"
 
 @dataclass(slots=True)
 class ReservationsEndpoint:
-    """Serves them; ``outlooks`` gives the last cycle, None where this process does not lead."""
+    """Serves reservations; ``outlooks`` has the last cycle, None if this process does not lead."""
 
     readers: Readers
     outlooks: Callable[[], Outlooks | None]
@@ -38,43 +38,45 @@ class ReservationsEndpoint:
     async def _serve(self, request: web.Request) -> web.Response:
         return await self.readers.serve(request, self._answer)
 
-    async def _answer(self, reader: Reader, wanted: Sequence[str]) -> bytes:
+    async def _answer(self, reader: Reader, namespaces: Sequence[str]) -> bytes:
         outlooks = self.outlooks()
         if outlooks is None:
             raise RequestRefused(503, "this replica does not lead; ask another one")
         current = outlooks.current
         if current is None:
             raise RequestRefused(503, "nothing has been decided yet; try again in a minute")
-        kept = [
+        reservations = [
             (hold, hold.reservation)
             for hold in current.decision.held
             if hold.reservation is not None
         ]
-        present = {hold.gang.namespace for hold, _ in kept}
-        may_read = await self.readers.scope(reader, wanted, present)
-        told = {
+        present = {hold.gang.namespace for hold, _ in reservations}
+        may_read = await self.readers.scope(reader, namespaces, present)
+        body = {
             "apiVersion": VERSION,
             "kind": "Reservations",
             "time": clock_time(current.snapshot.now),
             "namespaces": None if may_read is None else sorted(may_read),
             "reservations": [
-                _told(hold, reservation, current.snapshot.nodes)
-                for hold, reservation in kept
+                _reservation_entry(hold, reservation, current.snapshot.nodes)
+                for hold, reservation in reservations
                 if may_read is None or hold.gang.namespace in may_read
             ],
         }
-        return msgspec.json.encode(told)
+        return msgspec.json.encode(body)
 
 
-def _told(hold: Hold, reservation: Reservation, nodes: NodeTable) -> dict[str, Any]:
-    gang, names, known = hold.gang, nodes.axis.names, nodes.accelerators.is_accelerator
-    devices = [column for column, name in enumerate(names) if known(name)]
+def _reservation_entry(hold: Hold, reservation: Reservation, nodes: NodeTable) -> dict[str, Any]:
+    gang, names, is_accelerator = hold.gang, nodes.axis.names, nodes.accelerators.is_accelerator
+    devices = [column for column, name in enumerate(names) if is_accelerator(name)]
     by_node: dict[str, Counter[str]] = {}
     rows, usage = usage_of(gang, reservation.placement, nodes.axis)
     for row, used in zip(rows.tolist(), usage[:, devices].tolist(), strict=True):
         # A gang may have several tasks on a node.
-        there = by_node.setdefault(nodes.names[row], Counter())
-        there.update({names[c]: amount for c, amount in zip(devices, used, strict=True) if amount})
+        amounts = by_node.setdefault(nodes.names[row], Counter())
+        amounts.update(
+            {names[c]: amount for c, amount in zip(devices, used, strict=True) if amount}
+        )
     return {
         "kind": gang.kind,
         "namespace": gang.namespace,

@@ -1,7 +1,7 @@
 """Resizes of running gangs: one write of the plan names the members, and the life cycle follows.
 
-Pods that a plan no longer names are deleted, those that it names anew are created, and all the
-others run on: epoch, attempt and label of the plan stay. While the plan is written, it is assumed.
+The operator deletes pods that the new plan drops and creates those that it adds. All other pods run
+on: epoch, attempt and label of the plan stay. Decisions assume the plan while it is written.
 """
 
 from collections.abc import Callable, Mapping
@@ -47,18 +47,18 @@ class Resizes:
     def carry_out(
         self, resize: Resize, snapshot: ClusterSnapshot, jobs: Mapping[Key, JobFacts]
     ) -> None:
-        """Begin ``resize``, decided on ``snapshot`` and ``jobs``; skip a gang planned since."""
+        """Begin ``resize``, based on ``snapshot`` and ``jobs``; skip a gang planned since then."""
         key = resize.gang.key
-        job, seen, view = self.state.jobs.get(key), jobs.get(key), self.state.view(key)
-        if job is None or seen is None or view is None:
+        job, decided_job, view = self.state.jobs.get(key), jobs.get(key), self.state.view(key)
+        if job is None or decided_job is None or view is None:
             return
-        is_same = job.uid == resize.running.gang.uid and job.plan is seen.plan
+        is_same = job.uid == resize.running.gang.uid and job.plan is decided_job.plan
         can_change = is_same and lifecycle.is_resizable(job) and view.is_whole
         if not (can_change and self._is_free(job)):
             return
-        before = view.plan_in_place
-        plan = plans.resized(before, resize.placement, snapshot.nodes, self.now())
-        if plan.members[:1] != before.members[:1]:
+        previous = view.plan_in_place
+        plan = plans.resized(previous, resize.placement, snapshot.nodes, self.now())
+        if plan.members[:1] != previous.members[:1]:
             _log.error("resize left out the replica that the others meet at", gang=job.key)
             return
         self._start_write(job, plan, resize.reason, resize.message)
@@ -70,15 +70,17 @@ class Resizes:
         work = self._write(job, plan, reason, message)
         self.work.start(job.key, work, AssumedPlan(job.uid, plan))
 
-    def repair(self, job: JobFacts, view: GangView, at: Situation) -> bool:
-        """Start what a running elastic gang needs to match its plan; return False for nothing."""
+    def repair(self, job: JobFacts, view: GangView, context: Situation) -> bool:
+        """Start the work that makes a running elastic gang match its plan; return False if none."""
         if not lifecycle.is_resizable(job):
             return False
-        if lost := lifecycle.lost(job, view, at):
+        if lost := lifecycle.lost_members(job, view, context):
             if self._is_free(job):
-                gone = [pod for member, pod in view.members if member in lost and pod is not None]
-                self.troubles.observe_pods(job.key[0], filter(has_failed, gone))
-                plan = plans.given_up(view.plan, lost, at.now)
+                lost_pods = [
+                    pod for member, pod in view.members if member in lost and pod is not None
+                ]
+                self.troubles.observe_pods(job.key[0], filter(has_failed, lost_pods))
+                plan = plans.given_up(view.plan, lost, context.now)
                 self._start_write(job, plan, Reason.SHRUNK, _shrunk_message(lost))
             return True
         is_same = view.plan.spec_hash == job.spec_hash
@@ -88,17 +90,17 @@ class Resizes:
         return False
 
     async def _complete(self, job: JobFacts, view: GangView) -> None:
-        """Create what is missing; what the API server refuses is given up."""
+        """Create missing pods; drop them from the plan if the API server rejects one."""
         try:
             await self.actuator.create_pods(job, view.plan, view.missing)
-        except AdmissionRejected as refused:
+        except AdmissionRejected as rejection:
             plan = plans.given_up(view.plan, view.missing, self.now())
-            message = _shrunk_message(dict.fromkeys(view.missing, str(refused)))
+            message = _shrunk_message(dict.fromkeys(view.missing, str(rejection)))
             await self._write(job, plan, Reason.SHRUNK, message)
 
     async def _write(self, job: JobFacts, plan: PlanFacts, reason: Reason, message: str) -> None:
         current = self.state.jobs.get(job.key)
-        # The gang may have lost its plan, or started again, since this was decided.
+        # The gang may have lost its plan, or started again, since the decision.
         if current is None or current.plan is None or current.plan.label != plan.label:
             return
         await self.actuator.plan_job(current, {**current.status, "plan": plans.to_manifest(plan)})
@@ -107,8 +109,8 @@ class Resizes:
 
 
 def _shrunk_message(lost: Mapping[Member, str]) -> str:
-    """Return one line: which replicas a gang goes on without, and why."""
-    (member, why), *others = lost.items()
-    more = f" (and without {len(others)} more)" if others else ""
+    """Return one line that names a lost replica, the number of others, and the cause."""
+    (member, cause), *rest = lost.items()
+    suffix = f" (and without {len(rest)} more)" if rest else ""
     name = f"replica {member.index} of {member.task} on node {member.node}"
-    return f"goes on without {name}{more}: {why}"[:1000]
+    return f"goes on without {name}{suffix}: {cause}"[:1000]

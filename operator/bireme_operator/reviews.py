@@ -1,4 +1,4 @@
-"""What users may do, by the API server: SubjectAccessReview, which changes nothing."""
+"""Permissions of users, by the API server's SubjectAccessReview, which changes nothing."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,14 +23,15 @@ class _Review(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Reviews:
-    """Asks the API server; ``client`` must not be fenced."""
+    """Asks the API server; ``client`` must have no fence."""
 
     client: ApiClient
 
     async def may(self, user: User, **attributes: Mapping[str, str]) -> bool:
-        """Return whether ``user`` may do what ``attributes`` name, a field of the review's spec.
+        """Return whether ``user`` may do the action of ``attributes``, a field of its spec.
 
-        Raises RequestRefused where the API server cannot be asked.
+        Raises:
+            RequestRefused: the API server cannot be asked.
         """
         spec = {
             "user": user.name,

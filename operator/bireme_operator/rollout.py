@@ -1,18 +1,18 @@
-"""Rollout: promotes a policy, or rolls it back, where its spec asks for that and outcomes say so.
+"""Rollout: promotes or rolls back a policy if its spec asks for it and the outcomes call for it.
 
     Shadow, Canary --promote--> Active --roll back--> RolledBack
             Canary ----------roll back--------------> RolledBack
 
-* A Shadow or Canary is compared with the active policy. It is promoted once the interval of what
-  it saves lies wholly above the margin.
-* A policy that decides is compared with the one that would decide without it. It is rolled back
-  once the interval of what that one saves lies wholly above the margin, and a canary once its own
-  lies wholly below. It is too where the rules had to answer in its place in most of its latest
-  cycles.
+* A Shadow or Canary is compared with the active policy. It is promoted once the interval of its
+  saving lies wholly above the margin.
+* The active policy is compared with its rival, which would decide without it. It is rolled back
+  once the interval of the rival's saving lies wholly above the margin. A canary is rolled back once
+  the interval of its own saving lies wholly below the negative margin. Both are also rolled back if
+  the rules had to decide in their place in most of the latest cycles.
 
-The spec is never written. A step changes the stage that counts at once, in memory; the status tells
-it, and the next leader reads it there. It holds for one generation of the spec. Nothing leads out
-of RolledBack and nothing back from Active, so a policy takes two steps at most for each spec.
+The operator never writes the spec. A step changes the effective stage at once, in memory; the
+status reports it, and the next leader reads it there. It holds for one generation of the spec. No
+step leads out of RolledBack or back from Active, so a policy takes at most two steps per spec.
 """
 
 from collections.abc import Callable, Iterable
@@ -27,7 +27,7 @@ from bireme.kube.policy_source import EffectiveStage, PolicyFacts, Stage
 from bireme.rl.shadow import Outcome
 
 LATEST_CYCLES: Final = 20
-"""Of so many cycles of a policy, the rules must have answered in fewer than MAX_OVERRULED."""
+"""Number of latest cycles in which the rules may decide fewer than MAX_OVERRULED times."""
 MAX_OVERRULED: Final = 11
 
 _log = structlog.get_logger(__name__)
@@ -35,7 +35,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A promotion or a rollback of one generation of a policy, and why it was taken."""
+    """A promotion or a rollback of one generation of a policy, with its reason."""
 
     generation: int
     effective_stage: EffectiveStage
@@ -52,7 +52,7 @@ class Rollouts:
         self._on_step = on_step
 
     def effective_stage(self, policy: PolicyFacts) -> EffectiveStage:
-        """Return the stage that counts: by the last step, else as the status or the spec says."""
+        """Return the effective stage: by the last step, else by the status or the spec."""
         step = self.step(policy)
         return policy.effective_stage if step is None else step.effective_stage
 
@@ -69,7 +69,7 @@ class Rollouts:
         """Let ``policy`` decide for all queues; raises ValueError unless it is Shadow or Canary."""
         self._require(policy, Stage.SHADOW, Stage.CANARY)
         self._count += 1
-        # It sorts behind every time that a status tells, and behind those promoted before it.
+        # This text sorts behind every time in a status, and behind earlier promotions.
         effective_stage = EffectiveStage(Stage.ACTIVE, f"~{self._count:09}")
         self._take(policy, effective_stage, Reason.OUTCOME_BETTER, message)
 
@@ -97,41 +97,41 @@ class Rollouts:
         self._on_step(step)
 
 
-def is_better(found: Outcome | None, asked: RolloutSpec) -> bool:
+def is_better(outcome: Outcome | None, spec: RolloutSpec) -> bool:
     """Return whether the shadow's interval lies wholly above the margin, by enough samples."""
-    if found is None or found.low_seconds is None or found.samples < asked.minimum_samples:
+    if outcome is None or outcome.low_seconds is None or outcome.samples < spec.minimum_samples:
         return False
-    return _share(found, found.low_seconds) > asked.margin
+    return _share(outcome, outcome.low_seconds) > spec.margin
 
 
-def is_worse(found: Outcome | None, asked: RolloutSpec) -> bool:
-    """Return whether it lies as wholly below."""
-    if found is None or found.high_seconds is None or found.samples < asked.minimum_samples:
+def is_worse(outcome: Outcome | None, spec: RolloutSpec) -> bool:
+    """Return whether the shadow's interval lies wholly below the negative margin."""
+    if outcome is None or outcome.high_seconds is None or outcome.samples < spec.minimum_samples:
         return False
-    return -_share(found, found.high_seconds) > asked.margin
+    return -_share(outcome, outcome.high_seconds) > spec.margin
 
 
-def in_words(found: Outcome | None, asked: RolloutSpec) -> str:
+def in_words(outcome: Outcome | None, spec: RolloutSpec) -> str:
     """Return the numbers behind a verdict."""
-    if found is None or not found.samples:
-        return f"nothing has been compared yet; {asked.minimum_samples} samples are needed"
-    change = "less" if found.regret_seconds >= 0 else "more"
+    if outcome is None or not outcome.samples:
+        return f"nothing has been compared yet; {spec.minimum_samples} samples are needed"
+    change = "less" if outcome.regret_seconds >= 0 else "more"
     return (
-        f"by its decisions gangs would take {abs(found.regret_seconds):.1f} s {change}"
-        f" ({abs(found.share):.1%}) on average; the interval of what it saves is"
-        f" {_interval(found)}, from {found.samples} samples of at least {asked.minimum_samples},"
-        f" and the margin {asked.margin:.1%}"
+        f"by its decisions gangs would take {abs(outcome.regret_seconds):.1f} s {change}"
+        f" ({abs(outcome.share):.1%}) on average; the interval of what it saves is"
+        f" {_interval(outcome)}, from {outcome.samples} samples of at least {spec.minimum_samples},"
+        f" and the margin {spec.margin:.1%}"
     )
 
 
-def _interval(found: Outcome) -> str:
-    if found.low_seconds is None or found.high_seconds is None:
+def _interval(outcome: Outcome) -> str:
+    if outcome.low_seconds is None or outcome.high_seconds is None:
         return "not known yet"
-    low, high = (_share(found, s) for s in (found.low_seconds, found.high_seconds))
-    return f"{found.low_seconds:.1f} s to {found.high_seconds:.1f} s ({low:.1%} to {high:.1%})"
+    low, high = (_share(outcome, s) for s in (outcome.low_seconds, outcome.high_seconds))
+    return f"{outcome.low_seconds:.1f} s to {outcome.high_seconds:.1f} s ({low:.1%} to {high:.1%})"
 
 
-def _share(found: Outcome, seconds: float) -> float:
+def _share(outcome: Outcome, seconds: float) -> float:
     """Return ``seconds`` as a share of the mean completion time by the active policy."""
-    # Where the mean is nought the interval holds nought, so no bound of it is ever a verdict.
-    return seconds * found.share / found.regret_seconds if found.regret_seconds else 0.0
+    # With a zero mean the interval contains zero, so neither bound is a verdict.
+    return seconds * outcome.share / outcome.regret_seconds if outcome.regret_seconds else 0.0

@@ -1,8 +1,7 @@
-"""Asks one pool's target for nodes: a task of its own, one request after another.
+"""Sends one pool's orders to its scale target, in a task of its own, one request after another.
 
-Whatever happens to a target, deciding goes on: a request that hangs, fails or is refused delays
-nothing else, and is made again ever later. An order is carried out only while the target asks for
-as many replicas as when it was decided.
+A request that hangs, fails or is refused delays no decision; retries come at growing intervals. An
+order is sent only while the target's replicas equal those at the time of the decision.
 """
 
 from collections.abc import Callable
@@ -21,11 +20,11 @@ from bireme_operator.metrics import PoolMetrics
 from bireme_operator.workqueue import BackOffs
 
 _log = structlog.get_logger(__name__)
-# Pause between two reads of a target when there is nothing to write: others may scale it too.
+# Interval between two reads of a target without an order: other clients may scale it too.
 READ_SECONDS: Final = 15.0
-# A node is taken for occupied for so long after pods were found on it.
+# A node counts as in use for this time after a read found pods on it.
 _OCCUPIED_SECONDS: Final = 60.0
-# Back-offs are kept by gang; here there is one target.
+# BackOffs has one entry per gang; here it has a single entry for the target.
 _KEY: Final = ("", "")
 
 
@@ -34,8 +33,8 @@ class ScaleOrder:
     """Ask the target for ``replicas``.
 
     Attributes:
-        step: How many of them only a forecast asks for.
-        leaving: Where replicas are fewer, the nodes, without pods, of which some go.
+        step: Number of replicas that only a forecast asks for.
+        leaving: For a scale-in, the empty nodes, of which some will leave.
     """
 
     replicas: int
@@ -48,9 +47,9 @@ class ScaleRequester:
     """Sends one pool's orders to its target; ``clock`` gives monotonic seconds.
 
     Attributes:
-        scale: What it asked for when it was last read or written; None before.
-        fault: The reason for which it cannot be scaled now.
-        written: Orders carried out, until the pool has counted them and clears the list.
+        scale: The target's scale at the last read or write; None before.
+        fault: Fault that keeps the target from being scaled now.
+        finished_orders: Written orders, until the pool has counted them and clears the list.
     """
 
     name: str
@@ -61,11 +60,11 @@ class ScaleRequester:
     on_change: Callable[[], None]
     scale: Scale | None = None
     fault: ScaleFault | None = None
-    written: list[ScaleOrder] = field(default_factory=list)
+    finished_orders: list[ScaleOrder] = field(default_factory=list)
     _back_offs: BackOffs = field(init=False)
     _read_at: float = float("-inf")
-    _occupied: frozenset[str] = frozenset()
-    _occupied_at: float = float("-inf")
+    _nodes_in_use: frozenset[str] = frozenset()
+    _checked_at: float = float("-inf")
     _has_written: bool = False
     _tasks: Tasks = field(default_factory=Tasks)
 
@@ -74,23 +73,23 @@ class ScaleRequester:
 
     @property
     def replicas(self) -> int | None:
-        """Replicas of the target; None where it cannot be scaled."""
+        """Replicas of the target; None if it cannot be scaled."""
         return None if self.scale is None or self.fault is not None else self.scale.replicas
 
     @property
-    def occupied(self) -> frozenset[str]:
-        """Nodes that were to go and on which pods were found that have ended."""
-        is_fresh = self.clock() - self._occupied_at < _OCCUPIED_SECONDS
-        return self._occupied if is_fresh else frozenset()
+    def nodes_in_use(self) -> frozenset[str]:
+        """Nodes of a refused scale-in, on which pods were found, such as ended ones."""
+        is_fresh = self.clock() - self._checked_at < _OCCUPIED_SECONDS
+        return self._nodes_in_use if is_fresh else frozenset()
 
     @property
     def is_busy(self) -> bool:
         return bool(self._tasks)
 
     def submit(self, order: ScaleOrder | None) -> bool:
-        """Carry out ``order``; without one, read the target now and then.
+        """Carry out ``order``; without one, read the target at intervals.
 
-        Return whether that was begun.
+        Return whether a request was started.
         """
         is_old = self.clock() - self._read_at >= READ_SECONDS
         is_due = order is not None or self.fault is not None or is_old
@@ -100,15 +99,15 @@ class ScaleRequester:
         return True
 
     def stop(self) -> None:
-        """Give up the request under way."""
+        """Cancel the request under way."""
         self._tasks.cancel()
 
     async def close(self) -> None:
-        """Give up the request under way, and return when it has ended."""
+        """Cancel the request under way, and return when it has ended."""
         await self._tasks.close()
 
     async def _run(self, order: ScaleOrder | None) -> None:
-        before = self.scale, self.fault, self.occupied
+        previous = self.scale, self.fault, self.nodes_in_use
         try:
             await self._work(order)
             self.fault = None
@@ -117,32 +116,32 @@ class ScaleRequester:
             return  # the process is about to end
         except (ApiError, ScaleFault) as error:
             self._fail(error, order)
-        if (self.scale, self.fault, self.occupied) != before:
+        if (self.scale, self.fault, self.nodes_in_use) != previous:
             self.on_change()
 
     async def _work(self, order: ScaleOrder | None) -> None:
-        found, before = await self.targets.read(self.target), self.scale
-        self.scale, self._read_at = found, self.clock()
-        if order is not None and (before is None or found.replicas != before.replicas):
-            order = None  # it was decided on something else
+        scale, previous = await self.targets.read(self.target), self.scale
+        self.scale, self._read_at = scale, self.clock()
+        if order is not None and (previous is None or scale.replicas != previous.replicas):
+            order = None  # the decision was based on another scale
         if order is not None and order.leaving:
-            self._occupied = await self.targets.occupied(order.leaving)
-            self._occupied_at = self.clock()
-            if self._occupied:
-                order = None  # it is decided again, without these nodes
-        # To ask for the owners takes a dry run of a write, which is not sent at every read.
-        if order is not None or before is None or self.fault is not None:
-            wanted = order.replicas if order is not None else found.replicas + 1
-            self._respect(await self.targets.owners(found, wanted))
+            self._nodes_in_use = await self.targets.occupied(order.leaving)
+            self._checked_at = self.clock()
+            if self._nodes_in_use:
+                order = None  # the next decision avoids these nodes
+        # Finding the owners takes a dry run of a write, so it is not done at every read.
+        if order is not None or previous is None or self.fault is not None:
+            replicas = order.replicas if order is not None else scale.replicas + 1
+            self._respect(await self.targets.owners(scale, replicas))
         if order is not None:
-            self.scale = await self.targets.write(found, order.replicas)
+            self.scale = await self.targets.write(scale, order.replicas)
             self._has_written = True
-            self.written.append(order)
+            self.finished_orders.append(order)
             self.metrics.writes.labels("written").inc()
             _log.info("target scaled", pool=self.name, replicas=order.replicas)
 
     def _respect(self, owners: tuple[Owner, ...]) -> None:
-        """Raise ScaleFault where another client manages the replicas."""
+        """Raise ScaleFault if another client manages the replicas."""
         for owner in owners:
             took_back = self._has_written and owner.manager != names.FIELD_MANAGER
             if owner.is_lasting or took_back:
@@ -160,7 +159,7 @@ class ScaleRequester:
 
     def _fail(self, error: ApiError | ScaleFault, order: ScaleOrder | None) -> None:
         is_conflict = isinstance(error, ApiError) and error.is_conflict
-        if not is_conflict:  # another client wrote in between: read again, and decide anew
+        if not is_conflict:  # after another client's write, read again and decide anew
             self.fault = fault_of(self.target, error) if isinstance(error, ApiError) else error
         pause = self._back_offs.add(_KEY, error, None)
         self.metrics.writes.labels(_outcome(error)).inc(order is not None)

@@ -1,6 +1,6 @@
 """Settings of the operator itself; decisions have their own.
 
-Read by :mod:`bireme.settings_source` from a file (camelCase) and the environment
+:mod:`bireme.settings_source` reads them from a file (camelCase) and the environment
 (``BIREME_`` + upper case), like :class:`bireme.core.settings.SchedulingSettings`.
 """
 

@@ -1,8 +1,8 @@
-"""Starts that failed: gangs that pause after one, and what is done for them afterwards.
+"""Failed starts: pauses of gangs after one, and limits on preemption for them afterwards.
 
-A pause follows from the status of the gang alone (``startFailures`` and ``retryTime``), so that
-a new leader keeps it. In a pause a gang is held like one with a fault: it is not admitted, nothing
-is reserved, and nobody is stopped for it.
+A pause follows from the status of the gang alone (``startFailures`` and ``retryTime``), so a new
+leader keeps it. A pausing gang is held like one with a fault: it is not admitted, reserves nothing
+and preempts no gang.
 """
 
 from collections.abc import Container, Iterable, Mapping
@@ -28,12 +28,13 @@ _REASONS = (
     Reason.GANG_NOT_BOUND_IN_TIME,
     Reason.PODS_REFUSED,
 )
-# Others that wait may be planned for so long before a gang of which the scheduler said nothing: it
-# is not known whether it binds anybody, and only they can show it.
+# After a silent start, other waiting gangs are planned first for this long: only their pods can
+# show whether the scheduler binds any pods at all.
 _YIELD_SECONDS = 10.0
 
-# Silence about everybody is a fault of the scheduler. It counts against a gang until others are
-# served, or for the pause after so many failed starts more than it had silent ones: four minutes.
+# Silence about all gangs is a fault of the scheduler. It counts against a gang until others are
+# served, or for a pause of at least four minutes. This number is added to its count of silent
+# starts for the length of that pause.
 _MORE_FAILURES = 2
 
 _YIELDING = (
@@ -52,160 +53,171 @@ _SILENCE = (
 
 @dataclass(frozen=True, slots=True)
 class _Blocked:
-    """The node on which a start failed, as it was then, and the pods of others on it."""
+    """The node of a failed start, as it was then, with the pods of other owners on it."""
 
     name: str
     node: Node | None
-    others: frozenset[Key]
+    other_pods: frozenset[Key]
 
 
 @dataclass(frozen=True, slots=True)
 class _Silence:
-    """A gang of whose pods the scheduler says nothing: the times are POSIX seconds."""
+    """An unbroken series of starts without a verdict by the scheduler; times are POSIX seconds."""
 
     generation: int
     planned: float
-    """The first plan in a row of which it said nothing."""
+    """Time of the first plan in the series."""
     last: float
-    """The last plan of them."""
-    ended: float
-    """The end of the last of these starts."""
+    """Time of the latest plan in the series."""
+    end_time: float
+    """End of the latest start in the series."""
     is_own: bool
-    """Others were served meanwhile: it is about this gang alone."""
+    """True if the scheduler served other gangs meanwhile, so the silence is about this gang."""
     starts: int = 1
-    """The number of these starts."""
+    """Number of starts in the series."""
 
 
 @dataclass(slots=True)
 class StartFailures:
-    """Gangs whose last start failed, and what may have been in their way."""
+    """Gangs whose last start failed, and the possible obstacles."""
 
     state: ClusterState
-    _blocked: dict[str, _Blocked] = field(default_factory=dict)
-    _silent: dict[str, _Silence] = field(default_factory=dict)
+    _blocked_nodes: dict[str, _Blocked] = field(default_factory=dict)
+    _silences: dict[str, _Silence] = field(default_factory=dict)
 
     def observe(self, job: JobFacts, move: Transition, now: float) -> None:
-        """Take note of a change of phase that was recorded at ``now``, POSIX seconds."""
+        """Observe a change of phase that was recorded at ``now``, POSIX seconds."""
         if move.start_failures:
             self.add(job, move.node)
         elif move.phase != "Restarting":
-            self._blocked.pop(job.uid, None)
+            self._blocked_nodes.pop(job.uid, None)
         if move.silent_plan is not None:
             is_own = bool(move.start_failures)
             self.add_silence(job, move.silent_plan, now, is_own=is_own)
         elif move.phase != "Restarting":
-            self._silent.pop(job.uid, None)
+            self._silences.pop(job.uid, None)
 
     def add_silence(
         self, gang: JobFacts | GroupFacts, planned: float, now: float, *, is_own: bool
     ) -> None:
-        """Take note that kube-scheduler said nothing of pods planned then (POSIX seconds).
+        """Record that kube-scheduler reported nothing about pods planned then (POSIX seconds).
 
-        ``is_own`` tells that it served others meanwhile.
+        ``is_own`` is true if it served other gangs meanwhile.
         """
-        known = self._silence_of(gang)
+        previous = self._silence_of(gang)
         silence = _Silence(gang.generation, planned, planned, now, is_own)
-        if known is not None:  # the same start is judged again where a write has failed
-            first, starts = min(known.planned, planned), known.starts + (planned != known.last)
+        if previous is not None:  # after a failed write the same start comes again
+            first, starts = (
+                min(previous.planned, planned),
+                previous.starts + (planned != previous.last),
+            )
             silence = replace(silence, planned=first, starts=starts)
-        self._silent[gang.uid] = silence
+        self._silences[gang.uid] = silence
 
     def end_silence(self, uid: str) -> None:
-        """Take note that all pods of a gang are on their nodes."""
-        self._silent.pop(uid, None)
+        """Record that all pods of a gang are bound."""
+        self._silences.pop(uid, None)
 
     def _silence_of(self, gang: JobFacts | GroupFacts) -> _Silence | None:
-        known = self._silent.get(gang.uid)
-        return known if known is not None and known.generation == gang.generation else None
+        silence = self._silences.get(gang.uid)
+        return silence if silence is not None and silence.generation == gang.generation else None
 
     def serves_others(self, gang: JobFacts | GroupFacts, plan: PlanFacts) -> bool:
-        """Return whether kube-scheduler served others since it first said nothing of ``gang``."""
-        known = self._silence_of(gang)
-        since = plan.planned if known is None else min(known.planned, plan.planned)
+        """Return whether kube-scheduler served others since the silence about ``gang`` began."""
+        silence = self._silence_of(gang)
+        since = plan.planned if silence is None else min(silence.planned, plan.planned)
         return self.state.serves_others(gang.key, since)
 
-    def _is_barred(self, known: _Silence, key: Key, now: float) -> bool:
-        """Return whether nobody is stopped for a gang because of silence about its last pods."""
-        if known.is_own:
+    def _is_barred(self, silence: _Silence, key: Key, now: float) -> bool:
+        """Return whether silence about its last pods bars a gang from preempting others."""
+        if silence.is_own:
             return True
-        pause = pause_seconds(known.starts + _MORE_FAILURES)
-        # The first plan stays known: another silence of a gang that others passed is its own.
-        return 0 <= now - known.ended < pause and not self.state.serves_others(key, known.ended)
+        pause = pause_seconds(silence.starts + _MORE_FAILURES)
+        # Keep the time of the first plan: if others are served since, later silence is the gang's.
+        return 0 <= now - silence.end_time < pause and not self.state.serves_others(
+            key, silence.end_time
+        )
 
-    def explained(self, hold: Hold, now: float) -> Hold:
-        """Add to a hold why no other gang is stopped, where silence is the reason."""
+    def explain(self, hold: Hold, now: float) -> Hold:
+        """Return ``hold`` with an explanation if silence bars the gang from preempting others."""
         facts = self._facts_of(hold.gang)
-        known = self._silence_of(facts) if facts is not None else None
-        if known is None or hold.reason is not Reason.WAITING_FOR_CAPACITY:
+        silence = self._silence_of(facts) if facts is not None else None
+        if silence is None or hold.reason is not Reason.WAITING_FOR_CAPACITY:
             return hold
-        if not self._is_barred(known, hold.gang.key, now):
+        if not self._is_barred(silence, hold.gang.key, now):
             return hold
-        words = _OWN_SILENCE if known.is_own else _SILENCE
-        return replace(hold, message=f"{hold.message}; {words}")
+        explanation = _OWN_SILENCE if silence.is_own else _SILENCE
+        return replace(hold, message=f"{hold.message}; {explanation}")
 
     def _yields(self, gang: JobFacts | GroupFacts, now: float) -> bool:
-        known = self._silence_of(gang)
-        is_recent = known is not None and 0 <= now - known.ended < _YIELD_SECONDS
+        silence = self._silence_of(gang)
+        is_recent = silence is not None and 0 <= now - silence.end_time < _YIELD_SECONDS
         return is_recent and gang.plan is None and self.state.waits_another(gang.key)
 
     def add(self, gang: JobFacts | GroupFacts, node: str) -> None:
-        """Take note of a start that failed on ``node``."""
-        others = self.state.others_on(node, gang.key)
-        self._blocked[gang.uid] = _Blocked(node, self.state.node(node), others)
+        """Record a failed start on ``node``."""
+        other_pods = self.state.others_on(node, gang.key)
+        self._blocked_nodes[gang.uid] = _Blocked(node, self.state.node(node), other_pods)
 
     def pauses(self, now: float) -> dict[str, Rejection]:
-        """Return the gangs in a pause at ``now`` (POSIX seconds) by uid, and why they are."""
+        """Return by uid the reason of every pause at ``now`` (POSIX seconds)."""
         jobs = (self.state.jobs[key] for key in self.state.start_failed)
         gangs: Iterable[JobFacts | GroupFacts] = chain(jobs, self.state.groups.values())
-        pauses = {gang.uid: _why(gang.status) for gang in gangs if gang.is_pausing(now)}
-        if self._silent:
-            every: Iterable[JobFacts | GroupFacts]
-            every = chain(self.state.jobs.values(), self.state.groups.values())
-            for each in (each for each in every if each.uid in self._silent):
-                if each.uid not in pauses and self._yields(each, now):
-                    pauses[each.uid] = Reason.GANG_NOT_BOUND_IN_TIME, _YIELDING
+        pauses = {gang.uid: _pause_reason(gang.status) for gang in gangs if gang.is_pausing(now)}
+        if self._silences:
+            all_gangs: Iterable[JobFacts | GroupFacts]
+            all_gangs = chain(self.state.jobs.values(), self.state.groups.values())
+            for gang in all_gangs:
+                if (
+                    gang.uid in self._silences
+                    and gang.uid not in pauses
+                    and self._yields(gang, now)
+                ):
+                    pauses[gang.uid] = Reason.GANG_NOT_BOUND_IN_TIME, _YIELDING
         return pauses
 
     def may_preempt(self, gang: Gang, now: float) -> bool:
-        """Return whether others may be stopped for a gang, whose last start may have failed.
+        """Return whether a gang may preempt others, although its last start may have failed.
 
-        Else running gangs would be stopped in vain again and again. They may be once the spec has
-        changed, which ends the count of failures, or what was in the way: the node that refused a
-        replica is gone, its labels, its taints or what it offers have changed, or a pod of others
-        that was on it is there no more (which may have had a port, room, or labels that a rule
-        keeps others from). A pod that comes back to it under its name is in the way as before. A
-        new leader does not know how it was, and waits for an edit, or until the gang has run.
-        Silence of kube-scheduler about everybody counts until it serves others, or for minutes.
+        After a failed start it may not, or running gangs would be stopped in vain again and again.
+        It may again once its spec has changed, which resets the count of failures, or once the
+        obstacle has changed. The obstacle changes if the refusing node is gone, or if its labels,
+        taints or resources change. It also changes if another owner's pod leaves the node: the pod
+        may have held a port, room, or labels that a rule excludes. A pod that returns under its
+        old name is an obstacle as before. A new leader does not know the earlier state. It waits
+        for an edit, or until the gang has run. Silence of kube-scheduler about all gangs bars a
+        gang until others are served, or for minutes.
         """
         facts = self._facts_of(gang)
         if facts is None:
             return True
         silence = self._silence_of(facts)
         if silence is not None and self._is_barred(silence, gang.key, now):
-            return False  # whoever stopped for it might stop in vain, again and again
+            return False  # victims might stop in vain, again and again
         if not facts.start_failures:
             return True
-        # A later proof that kube-scheduler would take the pods now belongs here.
-        before = self._blocked.get(facts.uid)
-        if before is None:
+        blocked = self._blocked_nodes.get(facts.uid)
+        if blocked is None:
             return False
-        if self.state.node(before.name) != before.node:
+        if self.state.node(blocked.name) != blocked.node:
             return True
-        return not before.others <= self.state.others_on(before.name, gang.key)
+        return not blocked.other_pods <= self.state.others_on(blocked.name, gang.key)
 
     def _facts_of(self, gang: Gang) -> JobFacts | GroupFacts | None:
-        known: Mapping[Key, JobFacts | GroupFacts]
-        known = self.state.groups if gang.kind == "PodGroup" else self.state.jobs
-        facts = known.get(gang.key)
+        objects: Mapping[Key, JobFacts | GroupFacts]
+        objects = self.state.groups if gang.kind == "PodGroup" else self.state.jobs
+        facts = objects.get(gang.key)
         return facts if facts is not None and facts.uid == gang.uid else None
 
     def forget(self, uids: Container[str]) -> None:
-        """Drop what is remembered of gangs that are gone; ``uids`` are those that exist."""
-        self._blocked = {uid: known for uid, known in self._blocked.items() if uid in uids}
-        self._silent = {uid: known for uid, known in self._silent.items() if uid in uids}
+        """Drop the records of deleted gangs; ``uids`` are those of the existing ones."""
+        self._blocked_nodes = {
+            uid: record for uid, record in self._blocked_nodes.items() if uid in uids
+        }
+        self._silences = {uid: record for uid, record in self._silences.items() if uid in uids}
 
 
-def _why(status: dict[str, object]) -> Rejection:
+def _pause_reason(status: dict[str, object]) -> Rejection:
     for reason in _REASONS:
         if status.get("reason") == reason.value:
             return reason, str(status.get("message") or "")

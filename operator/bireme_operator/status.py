@@ -1,8 +1,8 @@
 """The ``status`` of a TrainingJob: pure functions from facts to its fields.
 
-``kubectl get`` and ``describe`` come first when someone asks "why is my job pending?", so there
-is one dominant reason, in plain words with numbers. :func:`urgency` says how soon a difference
-must be written: what happened at once, counts every second, mere numbers now and then.
+Users ask ``kubectl get`` and ``describe`` first why a job is pending, so the status has one
+dominant reason, in plain words with numbers. :func:`urgency` returns how soon a difference must be
+written: events at once, counts every second, other numbers when there is time.
 """
 
 import math
@@ -40,9 +40,9 @@ from bireme_operator.lifecycle import (
 _log = structlog.get_logger(__name__)
 Status = dict[str, Any]
 _REASONS = frozenset(reason.value for reason in Reason)
+# An estimate stays as written if it moves by no more than these seconds, by this share of the
+# remaining time, or by this share of its width.
 _STEADY_SECONDS = 30.0
-# An estimate that moved by no more than this, or this share of what is left, or this share of its
-# width, stays as written.
 _STEADY_SHARE = 0.05
 _STEADY_WIDTH = 0.2
 
@@ -52,46 +52,46 @@ class Urgency(IntEnum):
 
     NONE = 0
     NUMBERS = 1
-    """Position, message, priority: when there is time."""
+    """Position, message or priority: write when there is time."""
     COUNTS = 2
-    """Numbers of replicas bound, ready, done: within about a second."""
+    """Numbers of bound, ready and finished replicas: write within about a second."""
     EVENT = 3
-    """Something happened: at once."""
+    """A change of phase, reason or the like: write at once."""
 
 
 _EVENT_FIELDS = ("phase", "reason", "attempt", "observedGeneration", "queue")
 _COUNT_FIELDS = ("tasks", "ready", "placement", "plan")
-# Reasons whose message has no numbers: it changes when something happened.
+# Reasons whose message has no numbers: a changed message means an event.
 TELLING = (Reason.CLAIM_NOT_READY.value,)
 
 
-def urgency(current: Mapping[str, Any], wanted: Mapping[str, Any]) -> Urgency:
-    """Return how urgent it is to write ``wanted`` over ``current``."""
-    if any(current.get(name) != wanted.get(name) for name in _EVENT_FIELDS):
+def urgency(current: Mapping[str, Any], new: Mapping[str, Any]) -> Urgency:
+    """Return how urgent it is to write ``new`` over ``current``."""
+    if any(current.get(name) != new.get(name) for name in _EVENT_FIELDS):
         return Urgency.EVENT
-    if any(current.get(name) != wanted.get(name) for name in _COUNT_FIELDS):
+    if any(current.get(name) != new.get(name) for name in _COUNT_FIELDS):
         return Urgency.COUNTS
-    if wanted.get("reason") in TELLING and current.get("message") != wanted.get("message"):
+    if new.get("reason") in TELLING and current.get("message") != new.get("message"):
         return Urgency.COUNTS
-    return Urgency.NUMBERS if current != wanted else Urgency.NONE
+    return Urgency.NUMBERS if current != new else Urgency.NONE
 
 
 def _holds(status: Status, kind: str) -> bool:
-    given = status.get("conditions") or ()
-    return any(c["type"] == kind and c["status"] == "True" for c in given)
+    conditions = status.get("conditions") or ()
+    return any(c["type"] == kind and c["status"] == "True" for c in conditions)
 
 
-def waiting(
+def waiting_status(
     job: JobFacts,
     hold: Hold,
     now: float,
     start: StartRange | None = None,
     accelerators: Accelerators = DEFAULT,
 ) -> Status:
-    """Return the status of a job that waits, with its reason and place in the queue.
+    """Return the status of a waiting job, with its reason and place in the queue.
 
-    ``start`` is when it should start, as far as that can be estimated; ``accelerators`` say which
-    of its resources are GPUs.
+    ``start`` is its estimated start, if there is one; ``accelerators`` define which resources are
+    GPUs.
     """
     status = _base(job)
     _end_pause(status, job, now)
@@ -99,7 +99,9 @@ def waiting(
     _set_phase(status, phase, hold.reason, hold.message)
     status.setdefault("queuedTime", quantities.format_timestamp(job.queued))
     status.pop("estimatedSeconds", None)
-    if status.pop("admittedTime", None) is not None:  # taken back: waitSeconds has that wait
+    if (
+        status.pop("admittedTime", None) is not None
+    ):  # admission undone: waitSeconds has the wait so far
         status["queuedTime"] = quantities.format_timestamp(now)
     _record_wait(status, job, now, is_parked=hold.is_parked, is_counted=hold.counts_as_wait)
     status["queue"] = hold.gang.queue
@@ -107,12 +109,12 @@ def waiting(
     status["ready"] = f"0/{hold.gang.replicas}"
     status["tasks"] = _task_counts(job, None)
     status |= resuming.status_fields(hold.gang)
-    before = status.get("estimatedStart")
+    previous = status.get("estimatedStart")
     for stale in ("queuePosition", "priority", "placement", "estimatedStart"):
         status.pop(stale, None)
     if start is not None:
-        estimate = estimated_start(start)
-        status["estimatedStart"] = before if _is_close(before, estimate, now) else estimate
+        estimate = start_estimate(start)
+        status["estimatedStart"] = previous if _is_close(previous, estimate, now) else estimate
     if hold.position is not None:
         status["queuePosition"] = hold.position
     if hold.ranked is not None:
@@ -138,31 +140,31 @@ def _record_wait(
 
 
 def _end_pause(status: Status, job: JobFacts, now: float) -> None:
-    """Have the job queue from the end of its pause on, once that is over."""
+    """Let the job queue from the end of its pause, once that is over."""
     if status.get("retryTime") is None or job.is_pausing(now):
         return
     del status["retryTime"]
     status["queuedTime"] = quantities.format_timestamp(min(now, job.retry_time))
 
 
-def estimated_start(start: StartRange) -> Status:
-    """Return when a gang should start, as its status has it."""
-    wanted: Status = {"earliest": quantities.format_timestamp(start.earliest)}
+def start_estimate(start: StartRange) -> Status:
+    """Return the estimated start of a gang in the form of its status."""
+    estimate: Status = {"earliest": quantities.format_timestamp(start.earliest)}
     if start.latest is not None:
-        wanted["latest"] = quantities.format_timestamp(start.latest)
+        estimate["latest"] = quantities.format_timestamp(start.latest)
     if start.coverage is not None:
-        wanted["coveragePercent"] = round(100 * start.coverage)
-    return wanted
+        estimate["coveragePercent"] = round(100 * start.coverage)
+    return estimate
 
 
-def _is_close(before: Mapping[str, Any] | None, wanted: Mapping[str, Any], now: float) -> bool:
-    """Return whether two estimates differ so little that the second is not worth a write."""
-    if before is None or before.keys() != wanted.keys():
+def _is_close(old: Mapping[str, Any] | None, new: Mapping[str, Any], now: float) -> bool:
+    """Return whether two estimates differ too little for a write."""
+    if old is None or old.keys() != new.keys():
         return False
     ends = [
-        tuple(map(quantities.parse_timestamp, (before[name], wanted[name])))
+        tuple(map(quantities.parse_timestamp, (old[name], new[name])))
         for name in ("earliest", "latest")
-        if name in wanted
+        if name in new
     ]
     moves = [(was, to) for was, to in ends if was is not None and to is not None]
     if len(moves) < len(ends):
@@ -174,18 +176,20 @@ def _is_close(before: Mapping[str, Any] | None, wanted: Mapping[str, Any], now: 
     )
 
 
-def admitted(job: JobFacts, plan: PlanFacts, admit: Admit, snapshot: ClusterSnapshot) -> Status:
-    """Return the status of a job that has its places by ``plan``, before it has pods.
+def admission_status(
+    job: JobFacts, plan: PlanFacts, admit: Admit, snapshot: ClusterSnapshot
+) -> Status:
+    """Return the status of a job that has its places by ``plan`` and no pods yet.
 
-    ``snapshot`` is the one that was decided on.
+    ``snapshot`` is that of the decision.
     """
     view = GangView(plan, tuple((member, None) for member in plan.members), ())
-    status, since = counted(_base(job), job, view), plan.planned
+    status, since = with_counts(_base(job), job, view), plan.planned
     _end_pause(status, job, since)
     for stale in ("queuePosition", "estimatedStart"):
         status.pop(stale, None)
-    words = starting_message(view) + messages.scheduler_note(admit.gang)
-    _set_phase(status, "Starting", Reason.ADMITTED, words)
+    progress = starting_message(view) + messages.scheduler_note(admit.gang)
+    _set_phase(status, "Starting", Reason.ADMITTED, progress)
     status["queue"] = plan.queue
     status["priority"] = priority(admit.ranked)
     status["gpus"] = snapshot.nodes.accelerators.units(plan.demand)
@@ -200,44 +204,44 @@ def admitted(job: JobFacts, plan: PlanFacts, admit: Admit, snapshot: ClusterSnap
     status["placement"] = _placement(view, snapshot.nodes)
     message = str(status["placement"]["summary"])
     if admit.passed is not None:
-        ahead = messages.ahead_of(admit.passed, admit.gang, admit.is_opportunistic)
-        message += f"; {ahead}"
+        passed_gangs = messages.ahead_of(admit.passed, admit.gang, admit.is_opportunistic)
+        message += f"; {passed_gangs}"
     message += messages.runtime_cap_note(admit.gang, snapshot)
     with_condition(status, "Admitted", True, Reason.ADMITTED, cleaned(message), since)
     return status
 
 
 def without_plan(job: JobFacts) -> Status:
-    """Return the status of a job that has given its places back, and may wait for others."""
+    """Return the status of a job that has given its places back."""
     status = {name: value for name, value in job.status.items() if name != "plan"}
-    if job.phase in ACTIVE:  # its admission is taken back: it goes on waiting
+    if job.phase in ACTIVE:  # its admission is undone, so it waits again
         status["phase"] = "Restarting" if job.attempt else "Pending"
     return status
 
 
 def _placement(view: GangView, nodes: NodeTable) -> dict[str, Any]:
-    """Return where the gang sits, or is to sit."""
+    """Return the gang's placement, as far as it is planned or bound."""
     per_node: dict[str, int] = {}
     for node in view.nodes:
         per_node[node] = per_node.get(node, 0) + 1
     rows = np.array([nodes.row[name] for name in per_node if name in nodes.row], dtype=np.int64)
     level, domain = smallest_domain(nodes, rows) if len(rows) else ("", "")
     level = level.rsplit("/", 1)[-1]
-    shown = [f"{count} on {name}" for name, count in sorted(per_node.items())]
-    more = f" and {len(shown) - 4} more nodes" if len(shown) > 4 else ""
-    where = f"{level} {domain}".strip()
+    parts = [f"{count} on {name}" for name, count in sorted(per_node.items())]
+    more = f" and {len(parts) - 4} more nodes" if len(parts) > 4 else ""
+    domain_text = f"{level} {domain}".strip()
     return {
         "level": level,
         "domain": domain,
         "nodes": len(per_node),
-        "summary": cleaned(f"{', '.join(shown[:4])}{more} ({where})"),
+        "summary": cleaned(f"{', '.join(parts[:4])}{more} ({domain_text})"),
     }
 
 
-def counted(status: Status, job: JobFacts, view: GangView) -> Status:
-    """Return ``status`` with the counts of ``view``, and a message and record of the same numbers.
+def with_counts(status: Status, job: JobFacts, view: GangView) -> Status:
+    """Return ``status`` with the counts of ``view``, and a message with the same numbers.
 
-    The record is that of replicas that have ended well.
+    It also updates the plan's record of succeeded replicas.
     """
     tasks = _task_counts(job, view)
     ready = sum(task["ready"] + task["succeeded"] for task in tasks)
@@ -252,8 +256,8 @@ def counted(status: Status, job: JobFacts, view: GangView) -> Status:
     return {**status, **counts}
 
 
-def sized(status: Status, view: GangView, nodes: NodeTable) -> Status:
-    """Return ``status`` with the size that an elastic gang has now."""
+def with_size(status: Status, view: GangView, nodes: NodeTable) -> Status:
+    """Return ``status`` with the present size of an elastic gang."""
     return {
         **status,
         "placement": _placement(view, nodes),
@@ -261,12 +265,12 @@ def sized(status: Status, view: GangView, nodes: NodeTable) -> Status:
     }
 
 
-def in_place(status: Status, view: GangView, nodes: NodeTable) -> Status:
-    """Return ``status`` with the places of a gang whose nodes kube-scheduler chooses."""
+def with_placement(status: Status, view: GangView, nodes: NodeTable) -> Status:
+    """Return ``status`` with the placement of a gang whose nodes kube-scheduler chooses."""
     return {**status, "placement": _placement(view, nodes)}
 
 
-def moved(status: Status, job: JobFacts, move: Transition, now: float) -> Status:
+def after_transition(status: Status, job: JobFacts, move: Transition, now: float) -> Status:
     """Return ``status`` after a change of phase."""
     status = dict(status)
     _set_phase(status, move.phase, move.reason, move.message)
@@ -280,8 +284,8 @@ def moved(status: Status, job: JobFacts, move: Transition, now: float) -> Status
         if move.yields:
             status["yields"] = int(status.get("yields") or 0) + move.yields
     _count_failures(status, job, move, now)
-    for over in ("parkedTime", "uncountedTime"):
-        status.pop(over, None)
+    for field in ("parkedTime", "uncountedTime"):
+        status.pop(field, None)
     if move.starts_again or move.phase == "Pending":
         status["queuedTime"] = stamp
     if move.starts_again or move.phase in ("Pending", "Suspended"):
@@ -296,7 +300,7 @@ def moved(status: Status, job: JobFacts, move: Transition, now: float) -> Status
             "estimatedStart",
         ):
             status.pop(stale, None)
-        # It is being stopped, and what still runs of it is no gang.
+        # The gang is stopping; its remaining pods do not count as a gang.
         status["tasks"] = _task_counts(job, None)
         status["ready"] = f"0/{sum(task.replicas for task in job.tasks)}"
         with_condition(status, "Admitted", False, move.reason, status["message"], now)
@@ -306,7 +310,7 @@ def moved(status: Status, job: JobFacts, move: Transition, now: float) -> Status
             with_condition(
                 status, "Admitted", True, Reason.ADMITTED, "the gang has its places", now
             )
-    # That a budget was overridden does not change what the gang was stopped for.
+    # An overridden budget does not change the cause of the stop.
     is_same_stop = move.reason is Reason.BUDGET_OVERRIDDEN and not move.starts_again
     cause = Reason(job.last_stop) if is_same_stop and job.last_stop in _REASONS else move.reason
     with_condition(status, "Running", move.phase == "Running", cause, status["message"], now)
@@ -318,26 +322,26 @@ def moved(status: Status, job: JobFacts, move: Transition, now: float) -> Status
 
 
 def _count_failures(status: Status, job: JobFacts, move: Transition, now: float) -> None:
-    """Count a start that failed, or forget earlier ones where the gang runs or was edited."""
+    """Count a failed start, or drop earlier failures if the gang runs or was edited."""
     if move.start_failures:
         failures = status["startFailures"] = job.start_failures + move.start_failures
         status["retryTime"] = quantities.format_timestamp(retry_time(failures, now))
     elif move.phase != "Failed":
         status.pop("retryTime", None)
-    if not (job.start_failures or move.start_failures):  # there was none, or of an earlier spec
+    if not (job.start_failures or move.start_failures):  # none with the present spec
         status.pop("startFailures", None)
     if move.rejections and move.node not in job.rejected_by:
         status["rejectedBy"] = [*job.rejected_by, move.node][-MAX_REFUSING_NODES:]
     if move.phase == "Running":
-        for over in ("startFailures", "rejectedBy"):
-            status.pop(over, None)
+        for field in ("startFailures", "rejectedBy"):
+            status.pop(field, None)
 
 
 def priority(ranked: Ranked) -> dict[str, Any]:
-    """Return the score and its factors, as far as the policy can explain it."""
+    """Return the score, with its factors if the policy can explain it."""
     try:
         factors = list(map(_factor, ranked.factors))
-    except Exception as error:  # noqa: BLE001  # a bug of the policy: its order holds, unexplained
+    except Exception as error:  # noqa: BLE001  # a bug of the policy: keep its order without an explanation
         _warn_of(type(error).__name__)
         factors = []
     return {"score": round(ranked.score, 4), "factors": factors}
@@ -356,13 +360,13 @@ def _factor(factor: ScoreFactor) -> dict[str, Any]:
 
 @cache
 def _warn_of(kind: str) -> None:
-    """Log once for every kind of error: it comes with every gang in every cycle."""
+    """Log every kind of error once, since it recurs with every gang in every cycle."""
     _log.warning("policy cannot explain its scores", kind=kind, exc_info=True)
 
 
 def _base(job: JobFacts) -> Status:
     status = {**job.status, "observedGeneration": job.generation}
-    if not job.start_failures:  # there was none, or of an earlier spec
+    if not job.start_failures:  # none with the present spec
         status.pop("startFailures", None)
     return status
 
@@ -374,8 +378,8 @@ def _set_phase(status: Status, phase: str, reason: Reason, message: str) -> None
 
 
 def _task_counts(job: JobFacts, view: GangView | None) -> list[dict[str, Any]]:
-    none = dict.fromkeys(("planned", "bound", "ready", "succeeded", "failed"), 0)
+    zeros = dict.fromkeys(("planned", "bound", "ready", "succeeded", "failed"), 0)
     return [
-        {"name": task.name, "replicas": task.replicas, **(view.count(task.name) if view else none)}
+        {"name": task.name, "replicas": task.replicas, **(view.count(task.name) if view else zeros)}
         for task in job.tasks
     ]

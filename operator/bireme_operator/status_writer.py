@@ -1,8 +1,8 @@
-"""Writes statuses that report and never decide, as often as they deserve and no more.
+"""Writes statuses that report and never decide, at a bounded rate.
 
-A status is submitted again for as long as it differs from what the object has: what is not due now
-is submitted again, fresher. Namespaces write side by side, so that a tenant with thousands of new
-jobs holds up what is said to no other; of one namespace the newest status of each object waits.
+The operator submits a status as long as it differs from that of the object: a postponed status is
+computed again in the next cycle. Namespaces write in parallel, so a tenant with thousands of new
+jobs delays no other tenant's statuses. Within a namespace the newest status of each object waits.
 """
 
 import asyncio
@@ -30,20 +30,20 @@ from bireme_operator.writes import Writes
 _log = structlog.get_logger(__name__)
 _ALL = "all"
 _COUNTS_SECONDS = 1.0
-# Reports of one namespace under way at once; those of others wait behind no more than these.
+# Limit of concurrent writes of one namespace; other namespaces wait behind no more than these.
 _MAX_WRITING = 64
-# Statuses of one namespace that wait for these, as many as are written until the next cycle:
-# those of all its jobs would take as much memory as the jobs.
+# Limit of waiting statuses of one namespace, about as many as are written until the next cycle.
+# Statuses of all its jobs would take as much memory as the jobs.
 _MAX_WAITING = 2048
 _RETRY_SECONDS = 1.0
-# Another client wrote first; the cache is about to have it.
+# Another client wrote first; the cache will soon have that version.
 _CONFLICT_SECONDS = 0.1
-# A status that could not be written so often in a row is told by an event: after about as many
-# seconds where the API server may be the reason, which then takes no event either.
+# Post an event after this many failed writes of a status in a row. With retryable errors the limit
+# is higher, since an API server in trouble takes no events either.
 _MAX_ERRORS, _MAX_RETRYABLE_ERRORS = 3, 10
 
 
-# Namespaces whose turn is remembered: at 20 writes a second more would have no turn in a minute.
+# Limit of remembered namespaces: at 20 writes a second more would get no turn within a minute.
 _MAX_NAMESPACES = 1024
 
 
@@ -53,10 +53,10 @@ _Work = Callable[[], Coroutine[Any, Any, None]]
 
 @dataclass(slots=True)
 class _Refreshes:
-    """Lets ``per_second`` statuses be refreshed, in turns between the namespaces that ask.
+    """Grants ``per_second`` refreshes of statuses, in turns between the namespaces that ask.
 
-    Of those that were refused within the last ``refused_seconds`` the one that was served longest
-    ago goes first: a tenant with thousands of jobs in front keeps no other's numbers old.
+    Among namespaces refused within the last ``refused_seconds``, the one served longest ago goes
+    first. So a tenant with thousands of jobs does not keep the numbers of others old.
     """
 
     per_second: float
@@ -64,7 +64,7 @@ class _Refreshes:
     clock: Callable[[], float]
     _limiter: RateLimiter = field(init=False)
     _served: dict[str, int] = field(default_factory=dict)
-    """Namespace to the number of the refresh that it had last."""
+    """Number of the latest refresh, by namespace."""
     _refused: dict[str, float] = field(default_factory=dict)
     _number: int = 0
 
@@ -72,12 +72,12 @@ class _Refreshes:
         self._limiter = RateLimiter(self.per_second, max(1.0, self.per_second), self.clock)
 
     def may(self, namespace: str) -> bool:
-        """Return whether it is the namespace's turn, and note that it asks where it is not."""
+        """Return whether it is the namespace's turn; record a refusal otherwise."""
         now = self.clock()
         if not self._limiter.wait(_ALL):
-            own = self._served.get(namespace, 0)
+            served = self._served.get(namespace, 0)
             if not any(
-                now - since <= self.refused_seconds and self._served.get(other, 0) < own
+                now - since <= self.refused_seconds and self._served.get(other, 0) < served
                 for other, since in self._refused.items()
                 if other != namespace
             ):
@@ -95,12 +95,12 @@ class _Refreshes:
         return self._limiter.take(_ALL) == 0
 
 
-def _remember(known: dict[str, _T], namespace: str, value: _T) -> None:
-    """Set what is known of a namespace; of too many the one that was set longest ago is dropped."""
-    known.pop(namespace, None)
-    known[namespace] = value
-    while len(known) > _MAX_NAMESPACES:
-        del known[next(iter(known))]
+def _remember(records: dict[str, _T], namespace: str, value: _T) -> None:
+    """Set the value of a namespace; drop the oldest entries above the limit."""
+    records.pop(namespace, None)
+    records[namespace] = value
+    while len(records) > _MAX_NAMESPACES:
+        del records[next(iter(records))]
 
 
 @dataclass(slots=True)
@@ -118,9 +118,9 @@ class StatusWriter:
     clock: Callable[[], float]
     requeue: Callable[[Key], None]
     _refreshes: _Refreshes | None = field(init=False)
-    _written: dict[str, float] = field(default_factory=dict)
-    _as_wanted: dict[str, float] = field(default_factory=dict)
-    """When a status was found to say all that it should."""
+    _write_times: dict[str, float] = field(default_factory=dict)
+    _up_to_date_times: dict[str, float] = field(default_factory=dict)
+    """Time of the latest comparison in which a status needed no write, by uid."""
     _not_before: dict[str, float] = field(default_factory=dict)
     _writing: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     _writing_in: Counter[str] = field(default_factory=Counter)
@@ -133,52 +133,52 @@ class StatusWriter:
         rate, age = self.settings.refresh_writes_per_second, self.settings.status_refresh_seconds
         self._refreshes = _Refreshes(rate, max(1.0, age), self.clock) if rate > 0 else None
 
-    def submit_job(self, job: JobFacts, wanted: Status) -> Urgency:
-        """Write ``wanted`` to a job if it is due, with an event when the reason is new.
+    def submit_job(self, job: JobFacts, new_status: Status) -> Urgency:
+        """Write ``new_status`` to a job if it is due, with an event when the reason is new.
 
-        Return how urgent it is or would be.
+        Return the urgency of the write, even if it is not due.
         """
-        how_urgent = self._urgency(job.uid, job.status, wanted)
+        how_urgent = self._urgency(job.uid, job.status, new_status)
         if self._is_due(job.uid, job.key, how_urgent):
-            self._submit(job.uid, job.key, lambda: self._write_job(job, wanted))
+            self._submit(job.uid, job.key, lambda: self._write_job(job, new_status))
         return how_urgent
 
-    def submit_group(self, group: GroupFacts, wanted: Status) -> Urgency:
-        """Write ``wanted`` to a PodGroup likewise."""
-        how_urgent = self._urgency(group.uid, group.status, wanted)
+    def submit_group(self, group: GroupFacts, new_status: Status) -> Urgency:
+        """Write ``new_status`` to a PodGroup likewise."""
+        how_urgent = self._urgency(group.uid, group.status, new_status)
         if self._is_due(group.uid, group.key, how_urgent):
-            self._submit(group.uid, group.key, lambda: self._write_group(group, wanted))
+            self._submit(group.uid, group.key, lambda: self._write_group(group, new_status))
         return how_urgent
 
-    def _urgency(self, uid: str, status: Status, wanted: Status) -> Urgency:
-        how_urgent = urgency(status, wanted)
+    def _urgency(self, uid: str, status: Status, new_status: Status) -> Urgency:
+        how_urgent = urgency(status, new_status)
         if how_urgent is Urgency.NONE:
-            self._as_wanted[uid] = self.clock()
+            self._up_to_date_times[uid] = self.clock()
         return how_urgent
 
     def may_write(self, uid: str, namespace: str) -> bool:
-        """Return whether no status of that object is being written or waits, and one may wait."""
+        """Return whether a status of that object may be submitted: none is waiting or under way."""
         waiting = self._waiting.get(namespace, ())
         return uid not in self._writing and uid not in waiting and len(waiting) < _MAX_WAITING
 
     def may_refresh(self, uid: str, namespace: str) -> bool:
-        """Return whether a status that differs in numbers alone could be written now.
+        """Return whether a status that differs only in numbers could be written now.
 
-        One that did not differ a moment ago counts as written then: thousands that say all that
-        they should are not made again in each cycle to find that out.
+        A comparison without a difference counts like a write: the operator does not recompute
+        thousands of up-to-date statuses in each cycle.
         """
-        age = self.clock() - self._as_wanted.get(uid, float("-inf"))
+        age = self.clock() - self._up_to_date_times.get(uid, float("-inf"))
         if age < self.settings.status_refresh_seconds or self._refreshes is None:
             return False
         return self._is_old(uid) and self._refreshes.may(namespace)
 
     def _is_old(self, uid: str) -> bool:
-        age = self.clock() - self._written.get(uid, float("-inf"))
+        age = self.clock() - self._write_times.get(uid, float("-inf"))
         return age >= self.settings.status_refresh_seconds
 
     def post_event(self, kind: str, key: Key, uid: str, reason: Reason, message: str) -> None:
         """Post an event about an object whose status stays as it is."""
-        # What is left out here comes again with the next turn, if it is still true by then.
+        # A skipped event comes again with the next turn, if it still applies.
         if uid not in self._writing and self._writing_in[key[0]] < _MAX_WRITING:
             self._spawn(uid, key, self.events.post(kind, key, uid, reason, message))
 
@@ -190,15 +190,15 @@ class StatusWriter:
         if how_urgent is Urgency.EVENT:
             return True
         if how_urgent is Urgency.COUNTS:
-            return self.clock() - self._written.get(uid, float("-inf")) >= _COUNTS_SECONDS
+            return self.clock() - self._write_times.get(uid, float("-inf")) >= _COUNTS_SECONDS
         return self._is_old(uid) and self._refreshes is not None and self._refreshes.take(key[0])
 
     def is_writing(self, uid: str) -> bool:
-        """Return whether a status write of that object is under way: another would conflict."""
+        """Return whether a status write of that object is under way; another would conflict."""
         return uid in self._writing
 
-    async def settled(self, uid: str) -> None:
-        """Return once no status write of that object is under way, and the cache has the last."""
+    async def wait_for_write(self, uid: str) -> None:
+        """Return once no status write of that object is under way and the cache has the latest."""
         while (writing := self._writing.get(uid)) is not None:
             await asyncio.wait([writing])
 
@@ -206,7 +206,7 @@ class StatusWriter:
         if self._writing_in[key[0]] < _MAX_WRITING:
             self._spawn(uid, key, work())
         elif len(waiting := self._waiting.get(key[0], ())) < _MAX_WAITING or uid in waiting:
-            # Over an older version of the object it does nothing, and is submitted again.
+            # On an outdated version of the object the write fails, and is submitted again.
             self._waiting.setdefault(key[0], {})[uid] = key, work
 
     def _start_next(self, namespace: str) -> None:
@@ -232,26 +232,26 @@ class StatusWriter:
         except ApiError as error:
             pause = _CONFLICT_SECONDS if error.is_conflict else _RETRY_SECONDS
             pause = max(pause, error.retry_after_seconds or 0.0)
-            # These two are everyday: another client wrote first, or the object is gone.
+            # These two are normal: another client wrote first, or the object is gone.
             if not (error.is_conflict or error.is_not_found):
                 _log.info("status not written", uid=uid, error=str(error))
-        except Exception:  # noqa: BLE001  # a bug met at one status stops no other
+        except Exception:  # noqa: BLE001  # a bug in one status must not stop the others
             pause = _RETRY_SECONDS
             _log.exception("status not written", uid=uid)
         finally:
-            self._written[uid] = self.clock()
-            self._not_before[uid] = self._written[uid] + pause
+            self._write_times[uid] = self.clock()
+            self._not_before[uid] = self._write_times[uid] + pause
             del self._writing[uid]
             self._writing_in[key[0]] -= 1
             if not self._writing_in[key[0]]:
                 del self._writing_in[key[0]]
             self._start_next(key[0])
-            # A job is not reconciled while its status is written: now it is its turn.
+            # A job is not reconciled during a write of its status, so requeue it now.
             asyncio.get_running_loop().call_later(pause, self.requeue, key)
 
     @asynccontextmanager
     async def _telling_errors(self, kind: str, key: Key, uid: str) -> AsyncIterator[None]:
-        """Post an event about a status that the API server does not take again and again."""
+        """Post an event about a status that the API server repeatedly refuses."""
         try:
             yield
         except ApiError as error:
@@ -264,34 +264,36 @@ class StatusWriter:
             raise
         self._errors.pop(uid, None)
 
-    async def _write_job(self, job: JobFacts, wanted: Status) -> None:
+    async def _write_job(self, job: JobFacts, new_status: Status) -> None:
         async with self._telling_errors("TrainingJob", job.key, job.uid):
-            written = await self.writes.write_job_status(job, wanted)
-        await self.watches.wait_for(self.watches.jobs, job.key, written)
-        await self._post_reason("TrainingJob", job.key, job.uid, job.status, wanted)
+            version = await self.writes.write_job_status(job, new_status)
+        await self.watches.wait_for(self.watches.jobs, job.key, version)
+        await self._post_reason("TrainingJob", job.key, job.uid, job.status, new_status)
 
-    async def _write_group(self, group: GroupFacts, wanted: Status) -> None:
+    async def _write_group(self, group: GroupFacts, new_status: Status) -> None:
         async with self._telling_errors("PodGroup", group.key, group.uid):
-            written = await self.writes.write_group_status(
-                group.key, group.resource_version, wanted, report=True
+            version = await self.writes.write_group_status(
+                group.key, group.resource_version, new_status, report=True
             )
-        await self.watches.wait_for(self.watches.groups, group.key, written)
-        await self._post_reason("PodGroup", group.key, group.uid, group.status, wanted)
+        await self.watches.wait_for(self.watches.groups, group.key, version)
+        await self._post_reason("PodGroup", group.key, group.uid, group.status, new_status)
 
     async def _post_reason(
-        self, kind: str, key: Key, uid: str, before: dict[str, Any], wanted: Status
+        self, kind: str, key: Key, uid: str, previous: dict[str, Any], new_status: Status
     ) -> None:
-        """Post an event when the reason is new; one without a message is for the status alone."""
-        if "message" in wanted and before.get("reason") != wanted["reason"]:
-            reason = Reason(wanted["reason"])
-            await self.events.post(kind, key, uid, reason, wanted.get("message") or "")
+        """Post an event when the reason is new; a reason without a message gets none."""
+        if "message" in new_status and previous.get("reason") != new_status["reason"]:
+            reason = Reason(new_status["reason"])
+            await self.events.post(kind, key, uid, reason, new_status.get("message") or "")
 
     def forget(self, uids: set[str]) -> None:
-        """Drop what is remembered of objects that are gone; ``uids`` are those that exist."""
-        self._written = {uid: at for uid, at in self._written.items() if uid in uids}
-        self._as_wanted = {uid: at for uid, at in self._as_wanted.items() if uid in uids}
+        """Drop the records of deleted objects; ``uids`` are those of the existing ones."""
+        self._write_times = {uid: time for uid, time in self._write_times.items() if uid in uids}
+        self._up_to_date_times = {
+            uid: time for uid, time in self._up_to_date_times.items() if uid in uids
+        }
         self._errors = Counter({uid: n for uid, n in self._errors.items() if uid in uids})
-        self._not_before = {uid: at for uid, at in self._not_before.items() if uid in uids}
+        self._not_before = {uid: time for uid, time in self._not_before.items() if uid in uids}
         for waiting in self._waiting.values():
             for uid in [uid for uid in waiting if uid not in uids]:
                 del waiting[uid]

@@ -1,13 +1,12 @@
-"""Stops a Job or JobSet of others by suspending it, and lifts that as soon as it has worked.
+"""Stops an external Job or JobSet by suspending it, and resumes it once its pods have left.
 
-The controller of a suspended Job deletes its pods and counts none of them as failed, so that the
-stop costs no retry of ``backoffLimit``. Lifted, it makes them anew, and they wait behind Bireme's
+The controller of a suspended Job deletes its pods and counts none of them as failed, so the stop
+costs no retry of ``backoffLimit``. A resumed Job creates them again, and they wait behind Bireme's
 gate.
 
-What is suspended here carries the label ``bireme.dev/suspended-for`` with the name of the PodGroup,
-set by the same write, and nothing without it is ever lifted. A leader that dies in between leaves
-that label behind: the next one lists by it and lifts what it finds. Where it could not list, it
-suspends nothing.
+The write that suspends an object also sets the label ``bireme.dev/suspended-for`` with the name of
+the PodGroup. Bireme resumes only objects with this label. If a leader dies in between, the next one
+lists the labelled objects and resumes them. Without permission to list them it suspends nothing.
 """
 
 import asyncio
@@ -25,28 +24,28 @@ from bireme.kube.pods import PodFacts
 from bireme_operator.writes import Writes
 
 _log = structlog.get_logger(__name__)
-# A controller has so long to act on a suspension; then its pods are evicted.
+# Time limit for a controller to act on a suspension; then Bireme evicts its pods.
 _ACT_SECONDS = 30.0
-# A request that was given up may arrive this much later, as may one of the leader before.
+# An abandoned request, or one of the previous leader, may arrive this much later.
 _LATE_SECONDS = 60.0
-# The first pause and the longest: after a failure, and until a controller has acted.
+# The first and the longest pause: after a failure, and between polls of a controller.
 _PAUSES_SECONDS = (0.1, 10.0)
 _POLLS_SECONDS = (0.05, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """A kind with ``spec.suspend``; ``own`` is how ``spec.managedBy`` names its controller."""
+    """A kind with ``spec.suspend``; ``controller`` is its controller's name in ``managedBy``."""
 
     api_version: str
     kind: str
     plural: str
-    own: str
+    controller: str
 
     def path(self, key: Key | None = None) -> str:
-        """Return the API path of one object, or of all of them in all namespaces."""
-        at = f"/namespaces/{key[0]}/{self.plural}/{key[1]}" if key else f"/{self.plural}"
-        return f"/apis/{self.api_version}{at}"
+        """Return the API path of one object, or of all objects in all namespaces."""
+        suffix = f"/namespaces/{key[0]}/{self.plural}/{key[1]}" if key else f"/{self.plural}"
+        return f"/apis/{self.api_version}{suffix}"
 
 
 _JOB = _Kind("batch/v1", "Job", "jobs", "kubernetes.io/job-controller")
@@ -65,12 +64,12 @@ class _Ref:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A Job or JobSet that can be suspended, as it was read, with the pods that go with it."""
+    """A Job or JobSet that can be suspended, as read, with the pods that stop with it."""
 
     ref: _Ref
     resource_version: str
     is_suspended: bool
-    """By Bireme: by a leader that died meanwhile."""
+    """True if a leader of Bireme suspended it and died."""
     pods: tuple[PodFacts, ...]
 
     @property
@@ -124,7 +123,7 @@ class _Status(wire.Wire, frozen=True):
 
 
 class _Object(wire.Wire, frozen=True):
-    """As much of a pod, a Job or a JobSet as is read here."""
+    """The fields of a pod, a Job or a JobSet that this module reads."""
 
     metadata: _Meta
     spec: _Spec = _Spec()
@@ -136,34 +135,34 @@ class _Object(wire.Wire, frozen=True):
 
     @property
     def has_acted(self) -> bool:
-        """True if its controller has seen the suspension, or it is over."""
+        """True if its controller has seen the suspension, or the job is over."""
         ends = ("Suspended", "Complete", "Completed", "Failed")
         return any(c.type in ends and c.status == "True" for c in self.status.conditions or ())
 
     def has_only(self, group: str) -> bool:
-        """Return whether the templates make members of the PodGroup ``group`` alone."""
-        jobs = (each.template.spec for each in self.spec.replicated_jobs or ())
+        """Return whether all templates create members of the PodGroup ``group``."""
+        jobs = (job.template.spec for job in self.spec.replicated_jobs or ())
         templates = [spec.template for spec in (self.spec, *jobs) if spec.template is not None]
-        labels = [each.metadata.labels or {} for each in templates]
-        return bool(labels) and all(each.get(names.POD_GROUP_LABEL) == group for each in labels)
+        labels = [template.metadata.labels or {} for template in templates]
+        return bool(labels) and all(pairs.get(names.POD_GROUP_LABEL) == group for pairs in labels)
 
 
 @dataclass(slots=True)
 class Suspensions:
-    """Suspends owners of pods, and lifts what was suspended; ``clock`` is monotonic seconds."""
+    """Suspends and resumes owners of pods; ``clock`` is monotonic seconds."""
 
     state: ClusterState
     writes: Writes
     clock: Callable[[], float]
-    _listed: set[_Kind] = field(default_factory=set)
+    _listable_kinds: set[_Kind] = field(default_factory=set)
     _under_way: set[str] = field(default_factory=set)
     _in_doubt: asyncio.Event = field(default_factory=asyncio.Event)
 
-    # --- what leaders before left -------------------------------------------------------------
+    # --- suspensions of earlier leaders -------------------------------------------------------
 
     async def run(self) -> None:
-        """Lift what leaders before left suspended, and what a lost request may have."""
-        self._in_doubt.set()  # a request of the leader before may still be under way
+        """Lift suspensions that earlier leaders or lost requests have left."""
+        self._in_doubt.set()  # a request of the previous leader may still be under way
         while True:
             for kind in _KINDS.values():
                 await self._lift_all(kind)
@@ -172,34 +171,34 @@ class Suspensions:
             await asyncio.sleep(_LATE_SECONDS)
 
     async def _lift_all(self, kind: _Kind) -> None:
-        """Lift every suspension of ``kind`` that is not under way; tried until it is known."""
+        """Lift every suspension of ``kind`` that is not under way; retry until it is listed."""
         failures = 0
         while True:
             try:
-                left = await self._list(kind)
+                refs = await self._list(kind)
             except ApiError as error:
                 _log.info("suspended owners not listed", kind=kind.kind, error=str(error))
             except msgspec.DecodeError as error:
                 _log.warning("suspended owners not understood", kind=kind.kind, error=str(error))
                 return
             else:
-                for ref in left:
+                for ref in refs:
                     await self._lift(ref)
                 return
             await asyncio.sleep(_pause(failures, *_PAUSES_SECONDS))
             failures += 1
 
     async def _list(self, kind: _Kind) -> list[_Ref]:
-        """Return what is suspended by leaders before; nothing where the kind may not be listed."""
+        """Return the objects suspended by earlier leaders; none if the kind may not be listed."""
         try:
-            listed = await self.writes.list_owners(kind.path(), names.SUSPENDED_LABEL)
+            items = await self.writes.list_owners(kind.path(), names.SUSPENDED_LABEL)
         except ApiError as error:
             if error.is_not_found or error.is_forbidden:
-                self._listed.discard(kind)
+                self._listable_kinds.discard(kind)
                 return []
             raise
-        self._listed.add(kind)
-        metas = [msgspec.json.decode(each, type=_Labelled).metadata for each in listed]
+        self._listable_kinds.add(kind)
+        metas = [msgspec.json.decode(item, type=_Labelled).metadata for item in items]
         metas = [meta for meta in metas if meta.uid not in self._under_way]
         return [_Ref(kind, (meta.namespace, meta.name), meta.uid) for meta in metas]
 
@@ -208,75 +207,75 @@ class Suspensions:
     async def owners(
         self, group: Key, pods: Sequence[PodFacts], spare: Sequence[PodFacts], notes: list[str]
     ) -> list[Owner]:
-        """Return the owners by which all of ``pods``, or some, can be stopped.
+        """Return the owners whose suspension stops some or all of ``pods``.
 
-        An owner takes all of its pods with it: none of them may stay but those in ``spare``. What
-        a user should know is added to ``notes``.
+        An owner stops all of its pods, so each must be in ``pods`` or in ``spare``. The method adds
+        messages for the user to ``notes``.
         """
         free = {pod.uid for pod in (*pods, *spare)}
-        stay = [p for p in self.state.members_of(group) if _runs(p) and p.uid not in free]
-        staying = {uid for pod in stay for uid in pod.owner_uids}
+        staying_pods = [p for p in self.state.members_of(group) if _runs(p) and p.uid not in free]
+        staying = {uid for pod in staying_pods for uid in pod.owner_uids}
         families: dict[frozenset[str], list[PodFacts]] = {}
         for pod in (*pods, *spare):
             families.setdefault(pod.owner_uids, []).append(pod)
-        found: dict[_Ref, Owner] = {}
+        owners_by_ref: dict[_Ref, Owner] = {}
         for uids in {pod.owner_uids: None for pod in pods}:
             if not uids or not staying.isdisjoint(uids):
                 continue
             family = families[uids]
             try:
-                owner = await self._owner_of(group, family[0], has_all=not stay)
+                owner = await self._owner_of(group, family[0], has_all=not staying_pods)
             except ApiError as error:
-                # Whatever is wrong with the owner, its pods can be evicted one by one.
-                words = "the operator may not suspend" if error.is_forbidden else "nobody suspended"
-                notes.append(f"{words} their owner ({error.message})")
+                # Despite any fault of the owner, its pods can be evicted one by one.
+                note = "the operator may not suspend" if error.is_forbidden else "nobody suspended"
+                notes.append(f"{note} their owner ({error.message})")
                 continue
             if owner is not None:
-                known = found.get(owner.ref, owner)
-                found[owner.ref] = replace(owner, pods=(*known.pods, *family))
-        return list(found.values())
+                previous = owners_by_ref.get(owner.ref, owner)
+                owners_by_ref[owner.ref] = replace(owner, pods=(*previous.pods, *family))
+        return list(owners_by_ref.values())
 
     async def _owner_of(self, group: Key, pod: PodFacts, *, has_all: bool) -> Owner | None:
-        """Return the owner to suspend for a pod of ``group``; None where there is none.
+        """Return the owner to suspend for a pod of ``group``; None without one.
 
-        ``has_all``: no pod of the group stays, whatever job of a JobSet it is of.
+        ``has_all`` is true if no pod of the group stays, in any job of a JobSet.
         """
-        found = await self._read(self.writes.get_pod(pod.key), pod.uid)
-        by = found.metadata.controller if found is not None else None
-        if by is None or (by.api_version, by.kind) != (_JOB.api_version, _JOB.kind):
+        pod_object = await self._read(self.writes.get_pod(pod.key), pod.uid)
+        owner = pod_object.metadata.controller if pod_object is not None else None
+        if owner is None or (owner.api_version, owner.kind) != (_JOB.api_version, _JOB.kind):
             return None
-        ref = _Ref(_JOB, (group[0], by.name), by.uid)
+        ref = _Ref(_JOB, (group[0], owner.name), owner.uid)
         job = await self._get(ref)
-        above = job.metadata.controller if job is not None else None
-        if above is not None and above.kind != "CronJob":
+        parent = job.metadata.controller if job is not None else None
+        if parent is not None and parent.kind != "CronJob":
             # Any other owner of a Job would lift its suspension.
-            is_set = above.kind == _JOB_SET.kind and above.api_version == _JOB_SET.api_version
+            is_set = parent.kind == _JOB_SET.kind and parent.api_version == _JOB_SET.api_version
             if not (is_set and has_all):
                 return None
-            ref = _Ref(_JOB_SET, (group[0], above.name), above.uid)
+            ref = _Ref(_JOB_SET, (group[0], parent.name), parent.uid)
             job = await self._get(ref)
             if job is not None and job.metadata.controller is not None:
                 return None
         if job is None or job.metadata.deletion_timestamp or not job.has_only(group[1]):
             return None
-        if job.spec.managed_by not in (None, ref.kind.own):
+        if job.spec.managed_by not in (None, ref.kind.controller):
             return None
         if job.spec.suspend and not job.is_ours:
-            return None  # by its user, who lifts it
+            return None  # its user suspended it and resumes it
         if not await self._may_list(ref.kind):
             return None
         return Owner(ref, job.metadata.resource_version, bool(job.spec.suspend), ())
 
     async def _may_list(self, kind: _Kind) -> bool:
-        if kind not in self._listed:
+        if kind not in self._listable_kinds:
             await self._list(kind)
-        return kind in self._listed
+        return kind in self._listable_kinds
 
     async def stop(self, owner: Owner, group: Key) -> bool:
-        """Suspend ``owner`` until its pods go, and lift that; return whether they went.
+        """Suspend ``owner`` until its pods leave, then resume it; return whether they left.
 
         Raises:
-            ApiError: it could not be suspended, and is not.
+            ApiError: the owner could not be suspended, and is not.
         """
         self._under_way.add(owner.ref.uid)
         try:
@@ -299,30 +298,30 @@ class Suspensions:
         await self._patch(owner.ref, owner.resource_version, meta, suspend=True)
 
     async def _await_stop(self, owner: Owner) -> bool:
-        """Return whether the controller has deleted the pods of ``owner`` in good time."""
+        """Return whether the controller has deleted the pods of ``owner`` within the limit."""
         began, waits = self.clock(), 0
         while self.clock() - began < _ACT_SECONDS:
-            there = (self.state.members.get(pod.key) for pod in owner.pods)
-            uids = {pod.uid for pod in there if pod is not None and _runs(pod)}
+            members = (self.state.members.get(pod.key) for pod in owner.pods)
+            uids = {pod.uid for pod in members if pod is not None and _runs(pod)}
             if uids.isdisjoint(pod.uid for pod in owner.pods):
-                # It has also to have said so: lifted before, it would never have been suspended.
-                found = await self._get(owner.ref)
-                if found is None or found.has_acted:
+                # Wait for the condition too: a controller may miss a suspension lifted before.
+                current = await self._get(owner.ref)
+                if current is None or current.has_acted:
                     return True
             await asyncio.sleep(_pause(waits, *_POLLS_SECONDS))
             waits += 1
         return False
 
     async def _lift(self, ref: _Ref) -> None:
-        """End a suspension that carries the label; tried until it is over."""
+        """End a suspension that carries the label; retry until it is over."""
         failures = 0
         while True:
             try:
-                found = await self._get(ref)
-                if found is None or not found.is_ours:
+                current = await self._get(ref)
+                if current is None or not current.is_ours:
                     return
                 meta = {"labels": {names.SUSPENDED_LABEL: None}}
-                await self._patch(ref, found.metadata.resource_version, meta, suspend=False)
+                await self._patch(ref, current.metadata.resource_version, meta, suspend=False)
             except ApiError as error:
                 if error.is_not_found:
                     return
@@ -336,17 +335,17 @@ class Suspensions:
     # --- requests -----------------------------------------------------------------------------
 
     async def _get(self, ref: _Ref) -> _Object | None:
-        """Return the object; None if it is gone or another one."""
+        """Return the object; None if it was deleted or replaced."""
         return await self._read(self.writes.get(ref.kind.path(ref.key)), ref.uid)
 
     async def _read(self, answer: Awaitable[bytes], uid: str) -> _Object | None:
         try:
-            found = msgspec.json.decode(await answer, type=_Object)
+            resource = msgspec.json.decode(await answer, type=_Object)
         except ApiError as error:
             if error.is_not_found:
                 return None
             raise
-        return found if found.metadata.uid == uid else None
+        return resource if resource.metadata.uid == uid else None
 
     async def _patch(
         self, ref: _Ref, resource_version: str, meta: Mapping[str, object], *, suspend: bool
@@ -356,9 +355,9 @@ class Suspensions:
         await self.writes.patch_owner(ref.kind.path(ref.key), change)
 
 
-def _pause(before: int, first_seconds: float, limit_seconds: float) -> float:
-    """Return the pause after ``before`` others, doubled each time; one leader needs no jitter."""
-    return min(first_seconds * 2.0 ** min(before, 30), limit_seconds)
+def _pause(count: int, first_seconds: float, limit_seconds: float) -> float:
+    """Return the pause after ``count`` others, doubled each time; one leader needs no jitter."""
+    return min(first_seconds * 2.0 ** min(count, 30), limit_seconds)
 
 
 def _runs(pod: PodFacts) -> bool:

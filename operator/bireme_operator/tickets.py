@@ -1,12 +1,13 @@
-"""Tickets: by which callers say to this process who they are, so that no token passes through it.
+"""Tickets identify callers of this process, so that no token passes through it.
 
 A caller creates a Ticket in the namespace of the operator, and sends its name and secret in the
-header ``Bireme-Ticket``. The API server admits a ticket that names its own creator alone. Whether
-it does is tried before one is believed, as the policy may have been removed; none from before that
-try is believed. The secret is good for five minutes and for this process alone.
+header ``Bireme-Ticket``. The API server admits only tickets that name their own creator. An
+administrator may have removed that policy, so this module tests it before it accepts a ticket. It
+accepts no ticket from before that test. The secret is valid for five minutes and only for this
+process.
 
-A ticket is read by its name, so nobody's tickets stand in the way of others'. A secret of nobody
-keeps one of a few places for a moment: many of them cost little, and delay others by a moment.
+A ticket is read by its name, so one caller's tickets never delay another's. A wrong secret holds
+one of a few lookup places for a moment: many of them cost little, and delay others by a moment.
 """
 
 import asyncio
@@ -30,16 +31,16 @@ from bireme_operator.progress_auth import RequestRefused
 TICKET_HEADER: Final = "Bireme-Ticket"
 MAX_AGE_SECONDS: Final = 300.0
 MAX_SKEW_SECONDS: Final = 60.0
-"""By which the clock of the API server may be ahead of this process's."""
+"""Time by which the API server's clock may be ahead of this process's."""
 _MAX_HEADER: Final = 512
 _NAME: Final = re.compile(DNS_SUBDOMAIN)
 _MAX_NAME: Final = 253
 _MAX_BYTES: Final = 64 * 1024
-"""Of a ticket, which holds what the API server says of one user."""
+"""Size limit of a ticket, which contains the API server's facts about one user."""
 _LOOKUPS: Final = 16
-"""Lookups at once, for everybody together."""
+"""Limit of concurrent lookups, for all callers together."""
 _MISS_SECONDS: Final = 0.1
-"""For which a secret of nobody keeps its place among the lookups."""
+"""Time for which a wrong secret holds its place among the lookups."""
 _MAX_REMEMBERED: Final = 1000
 _PAGE_SIZE: Final = 500
 _CLEAN_SECONDS: Final = 60.0
@@ -48,7 +49,7 @@ _RETRY_SECONDS: Final = 5.0
 _SERVICE_ACCOUNT: Final = "system:serviceaccount:"
 _STRANGER: Final = "bireme.dev:no-user"
 _PROOF: Final = ("ValidatingAdmissionPolicy", "a ticket names its own creator")
-"""Words of a refusal by the policy on tickets, and by no other."""
+"""Texts that only a refusal by the policy on tickets contains."""
 _log = structlog.get_logger(__name__)
 
 
@@ -63,16 +64,16 @@ class User:
 
     @property
     def tenant(self) -> str:
-        """Whose limits count: ServiceAccounts of a namespace share theirs, as their owner does."""
+        """Key of the rate limits; the ServiceAccounts of a namespace share one."""
         if not self.name.startswith(_SERVICE_ACCOUNT):
             return self.name
         return self.name.removeprefix(_SERVICE_ACCOUNT).partition(":")[0] + "/"
 
     @property
     def digest(self) -> bytes:
-        """Identifies all that the API server said of the user."""
-        known = (self.name, self.uid, sorted(self.groups), sorted(self.extra.items()))
-        return hashlib.sha256(msgspec.json.encode(known)).digest()
+        """Digest of everything that the API server said about the user."""
+        identity = (self.name, self.uid, sorted(self.groups), sorted(self.extra.items()))
+        return hashlib.sha256(msgspec.json.encode(identity)).digest()
 
 
 class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
@@ -100,14 +101,14 @@ class _Ticket(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class Tickets:
-    """Finds out by tickets who asks.
+    """Identifies callers by their tickets.
 
     Attributes:
-        client: Must not be fenced.
-        namespace: Where tickets are created.
+        client: Client without a fence.
+        namespace: Namespace of the tickets.
         clock: Monotonic seconds.
         now: POSIX seconds.
-        cleans: Says whether this process deletes old tickets.
+        cleans: Returns whether this process deletes old tickets.
     """
 
     client: ApiClient
@@ -116,17 +117,17 @@ class Tickets:
     now: Callable[[], float]
     cleans: Callable[[], bool] = lambda: False
     _tickets: dict[str, _Ticket] = field(default_factory=dict)
-    """Those that were believed, for as long as they are good."""
+    """Accepted tickets, while they are valid."""
     _places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_LOOKUPS))
     _cleaning: asyncio.Task[None] | None = None
     _next_cleaning: float = -math.inf
     _trusted_until: float = -math.inf
     _trusted_since: float = math.inf
-    """POSIX seconds of the first try that proved the policy after start, or after a failed one."""
+    """POSIX seconds of the first successful test of the policy since the start or a failed test."""
     _trying: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def user(self, header: str) -> User:
-        """Return who sends ``header``. Raises RequestRefused: nobody, or nobody can say."""
+        """Return the sender of ``header``; raise RequestRefused if it is unknown."""
         name, dot, secret = header.partition(".")
         if not (name and dot and secret) or len(header) > _MAX_HEADER:
             raise RequestRefused(
@@ -156,12 +157,12 @@ class Tickets:
         spec = ticket.spec
         return User(spec.user, spec.uid, spec.groups, spec.extra)
 
-    # --- what is read and deleted -------------------------------------------------------------
+    # --- lookup and deletion of tickets -------------------------------------------------------
 
     async def _look_up(self, name: str, digest: str) -> _Ticket | None:
-        """Return the ticket if there is one of that secret."""
+        """Return the ticket with that name if its secret matches ``digest``."""
         if len(name) > _MAX_NAME or not _NAME.fullmatch(name):
-            return None  # nor may it lead to another path
+            return None  # such a name could also lead to another path
         path = f"{names.path('tickets', self.namespace)}/{name}"
         async with self._places:
             try:
@@ -190,7 +191,7 @@ class Tickets:
             self._tickets[name] = ticket
 
     def _start_cleaning(self) -> None:
-        """Delete old tickets beside what is asked, now and then."""
+        """Start to delete old tickets in the background, at intervals."""
         if not self.cleans() or self.clock() < self._next_cleaning:
             return
         if self._cleaning is None or self._cleaning.done():
@@ -218,10 +219,10 @@ class Tickets:
         except (ApiError, NotLeader) as error:
             _log.info("old ticket not deleted", path=path, error=str(error))
 
-    # --- whether tickets can be believed ------------------------------------------------------
+    # --- test of the policy on tickets --------------------------------------------------------
 
     async def _check_policy(self) -> None:
-        """Raise RequestRefused unless the API server refuses tickets that name somebody else."""
+        """Raise RequestRefused unless the API server refuses tickets that name another user."""
         async with self._trying:
             if self._trusted_until > self.clock():
                 return
@@ -245,7 +246,7 @@ class Tickets:
         try:
             await self.client.create(path, forged, params={"dryRun": "All"})
         except ApiError as error:
-            if error.status in (403, 422) and all(words in error.message for words in _PROOF):
+            if error.status in (403, 422) and all(part in error.message for part in _PROOF):
                 return
             raise RequestRefused(
                 503, f"whether tickets can be believed is not known: {error}", _RETRY_SECONDS
@@ -264,5 +265,5 @@ def _is_of(ticket: _Ticket, digest: str) -> bool:
 
 
 def _creation_of(metadata: _Metadata) -> float:
-    """Return when the API server created it; long ago where it does not say."""
+    """Return the time of creation by the API server; long ago if it is missing."""
     return quantities.parse_timestamp(metadata.creation_timestamp) or 0.0

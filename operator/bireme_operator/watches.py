@@ -1,7 +1,8 @@
 """The operator's mirrors of the API server, and the caches that they feed.
 
-Bireme's own five kinds come from kopf (:mod:`bireme_operator.custom_resources`), all others from
-reflectors of our own. Pods come as two streams, split by the API server (:mod:`bireme.kube.pods`).
+Bireme's own kinds come from kopf (:mod:`bireme_operator.custom_resources`), all others from
+:class:`~bireme.kube.watch.Reflector`. Pods come as two streams, split by the API server
+(:mod:`bireme.kube.pods`).
 """
 
 import asyncio
@@ -24,12 +25,12 @@ from bireme.kube.watch import Reflector
 from bireme_operator.custom_resources import Source, Sources
 
 _log = structlog.get_logger(__name__)
-# Longer than a silent watch lives: work that went on before would undo its own writes.
+# Longer than the life of a silent watch: work that went on earlier would undo its own writes.
 _PATIENCE_SECONDS = 180.0
 
 
 class Watches:
-    """All that one leading operator watches; ``clock`` gives monotonic seconds."""
+    """All watches of one leading operator; ``clock`` gives monotonic seconds."""
 
     def __init__(
         self,
@@ -45,8 +46,8 @@ class Watches:
         self.jobs = custom.source("trainingjobs", state.put_job, state.delete_job)
         self.groups = custom.source("podgroups", state.put_group, state.delete_group)
         queues = custom.source("queues", tenancy.put_queue, tenancy.delete_queue)
-        chosen = custom.source("schedulingpolicies", policies.put, policies.delete)
-        # Pools that cannot be read merely do not grow.
+        policy_source = custom.source("schedulingpolicies", policies.put, policies.delete)
+        # Without a watch of scalers their pools merely do not grow.
         custom.source("nodepoolscalers", scalers.put, scalers.delete, is_needed=False)
         self.nodes = mirror("/api/v1/nodes", wire.V1Node, state.put_node, state.delete_node)
         put, delete, params = state.put_member, state.delete_member, pods.MEMBERS
@@ -67,41 +68,42 @@ class Watches:
             self.priorities,
             self.quotas,
         )
-        # Read from the first gang on that names a claim: until then they decide nothing.
+        # These start with the first gang that names a claim: until then they affect no decision.
         self._on_demand = (
             _OnDemand(state.volumes, tuple(_of_volumes(mirror, state.volumes))),
             _OnDemand(state.devices, tuple(_of_devices(mirror, state.devices))),
             _OnDemand(state.services, (_of_services(mirror, state.services),)),
         )
-        # Nothing is decided before each of these has been listed.
-        self._needed = (*self._reflectors, self.jobs, self.groups, queues, chosen)
+        # The first decision waits until each of these has been listed.
+        self._needed = (*self._reflectors, self.jobs, self.groups, queues, policy_source)
 
     @property
     def are_synced(self) -> bool:
-        """True if every collection that is needed has been listed."""
+        """True if every needed collection has been listed."""
         return all(source.synced.is_set() for source in self._needed)
 
     async def run(self) -> None:
-        """Mirror until cancelled; the end of any one mirror is the end of all."""
+        """Mirror until cancelled; the end of any mirror ends all."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._custom.run())
             for reflector in self._reflectors:
                 group.create_task(reflector.run())
-            for wanted in self._on_demand:
-                group.create_task(wanted.run(group))
+            for on_demand in self._on_demand:
+                group.create_task(on_demand.run(group))
 
-    async def synced(self) -> None:
-        """Return once every collection that is needed has been listed."""
+    async def wait_until_synced(self) -> None:
+        """Return once every needed collection has been listed."""
         await asyncio.gather(*(source.synced.wait() for source in self._needed))
 
     async def wait_for(self, source: Source, key: Key, version: int) -> None:
-        """Return once our own write to one of Bireme's objects is known."""
+        """Return once the cache has this process's write to one of Bireme's objects."""
         await self._until_known(source.wait_past(key, version, _PATIENCE_SECONDS), version)
 
     async def wait_for_pods(self, version: int) -> None:
-        """Return once our own writes to members, ``version`` the last, are in the cache.
+        """Return once the cache has this process's writes to members, ``version`` the last.
 
-        Pods come in the order of their versions, so the last is enough. Bireme's own do not.
+        Pods arrive in the order of their versions, so the last is enough. Bireme's own kinds do
+        not.
         """
         await self._until_known(self.members.wait_past(version, _PATIENCE_SECONDS), version)
 
@@ -113,7 +115,7 @@ class Watches:
 
 
 class _OnDemand:
-    """Mirrors of what belongs together, from the moment on that ``cache`` wants them."""
+    """Mirrors of related kinds, started once ``cache`` wants them."""
 
     def __init__(
         self, cache: Volumes | Devices | JobServices, reflectors: tuple[Reflector[Any], ...]

@@ -1,9 +1,9 @@
 """One task at a time for each gang; back-off after failures.
 
-While a task works on a gang, the gang is *busy*: it is neither reconciled nor decided on, and the
-plan that is assumed for it keeps its places reserved. A task ends only when the caches have seen
-its writes, so nothing is done from a state older than the operator's own writes. A task that fails
-is not repeated here: the gang is reconciled again, from what is recorded, after a pause.
+While a task works on a gang, the gang is *busy*: it is neither reconciled nor decided on, and its
+assumed plan keeps its places reserved. A task ends only when the caches have its writes, so the
+operator never acts on a state older than its own writes. A failed task is not repeated: after a
+pause the gang is reconciled again from its recorded state.
 """
 
 import asyncio
@@ -27,15 +27,15 @@ from bireme_operator.rejections import AdmissionRejected, AdmissionRejections, d
 from bireme_operator.writes import PrioritySemaphore
 
 _PAUSES_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
-# First pause after a conflict: another client wrote, and the cache is about to have it.
+# First pause after a conflict: another client wrote, and the cache will soon have that version.
 _CONFLICT_SECONDS = 0.05
-# From there on the pause after a conflict is that after any other failure.
+# After this many doublings the pause after a conflict equals that after any other failure.
 _MAX_DOUBLINGS = 10
-# After so many failures in a row, other gangs need not wait for this one any more.
+# After this many failures in a row other gangs no longer wait for this one.
 _PATIENCE = 3
-# A gang says so once so many starts of it in a row have met an error of the API server.
+# A gang reports an error of the API server after this many failed starts in a row.
 _MAX_ERRORS = 3
-# Conflicts and throttling are everyday: they count once they have lasted for so long.
+# Conflicts and throttling are normal: they count once they have lasted this long.
 _EVERYDAY_SECONDS = 10.0
 _log = structlog.get_logger(__name__)
 
@@ -46,12 +46,12 @@ class _Failure:
     in_a_row: int
     state: object
     first: float
-    """When the first in a row was met."""
+    """Time of the first failure in the row."""
 
 
 @dataclass(slots=True)
 class BackOffs:
-    """Pauses of gangs after failures, ever longer while the gang does not move.
+    """Pauses of gangs after failures, growing while the gang's state does not change.
 
     ``clock`` is monotonic seconds.
     """
@@ -63,11 +63,11 @@ class BackOffs:
         """Return whether work on the gang may be started now."""
         return key not in self._last or self.clock() >= self._last[key].until
 
-    def exhausted(self) -> list[Key]:
-        """Return the gangs in a pause that have failed too often for others to wait for them.
+    def repeat_failures(self) -> list[Key]:
+        """Return the pausing gangs that have failed too often for others to wait for them.
 
-        Until then a gang keeps its place in the order: one failed request must not cost it its
-        turn.
+        A gang with fewer failures keeps its place in the order: one failed request must not cost
+        its turn.
         """
         now = self.clock()
         return [
@@ -79,21 +79,21 @@ class BackOffs:
     def add(self, key: Key, error: Exception, state: object) -> float:
         """Record a failure while the gang was in ``state``; return the pause in seconds."""
         last = self._last.get(key)
-        # Where something of the gang has changed since, this counts as the first failure: a gang
-        # of many writes gets through an API server that fails now and then.
-        before = last.in_a_row if last is not None and last.state == state else 0
-        pause = _PAUSES_SECONDS[min(before, len(_PAUSES_SECONDS) - 1)]
+        # If the gang has changed since, this counts as the first failure. So a gang with many
+        # writes makes progress even if the API server sometimes fails.
+        earlier_count = last.in_a_row if last is not None and last.state == state else 0
+        pause = _PAUSES_SECONDS[min(earlier_count, len(_PAUSES_SECONDS) - 1)]
         if isinstance(error, ApiError):
             if error.is_conflict:
-                pause = min(pause, _CONFLICT_SECONDS * 2 ** min(before, _MAX_DOUBLINGS))
+                pause = min(pause, _CONFLICT_SECONDS * 2 ** min(earlier_count, _MAX_DOUBLINGS))
             pause = max(pause, error.retry_after_seconds or 0.0)
         now = self.clock()
-        first = last.first if last is not None and before else now
-        self._last[key] = _Failure(now + pause, before + 1, state, first)
+        first = last.first if last is not None and earlier_count else now
+        self._last[key] = _Failure(now + pause, earlier_count + 1, state, first)
         return pause
 
     def is_lasting(self, key: Key, error: ApiError, max_errors: int = _MAX_ERRORS) -> bool:
-        """Return whether ``error``, the last of the gang, has come too often to be a moment's."""
+        """Return whether ``error``, the latest of the gang, has come too often to be transient."""
         last = self._last.get(key)
         if last is None:
             return False
@@ -107,7 +107,7 @@ class BackOffs:
         self._last.pop(key, None)
 
     def forget(self, keys: set[Key]) -> None:
-        """Drop what is remembered of gangs that are gone; ``keys`` are those that exist."""
+        """Drop the records of deleted gangs; ``keys`` are those of the existing ones."""
         self._last = {key: last for key, last in self._last.items() if key in keys}
 
 
@@ -115,12 +115,12 @@ class WorkQueue:
     """Runs tasks on gangs.
 
     Args:
-        slots: Gives every task its place in the order in which writes are sent.
+        slots: Gives every task its number in the order of writes.
         clock: Monotonic seconds.
-        is_answering: Tells whether the API server answers a request that concerns no gang.
+        is_answering: Returns whether the API server answers a request that concerns no gang.
 
     Attributes:
-        busy: Gangs with a task under way, and the plan assumed for each, if any.
+        busy: Gangs with a task under way, and the assumed plan of each, if any.
         rejections: The gangs whose objects the API server rejects.
     """
 
@@ -151,10 +151,10 @@ class WorkQueue:
         """Return the plans that count as written although the cache does not have them yet."""
         return {key: plan for key, plan in self.busy.items() if plan is not None}
 
-    def undecided(self) -> set[Key]:
+    def keys_to_skip(self) -> set[Key]:
         """Return the gangs to leave out of a cycle."""
-        # Not all that are busy: one that is left out loses its place in the order.
-        return {*self.assumed_plans(), *self._back_offs.exhausted()}
+        # Not all busy gangs: a gang that is left out loses its place in the order.
+        return {*self.assumed_plans(), *self._back_offs.repeat_failures()}
 
     def start(
         self, key: Key, work: Coroutine[Any, Any, None], assumed: AssumedPlan | None = None
@@ -163,7 +163,7 @@ class WorkQueue:
         self._tasks.start(self._run(key, work))
 
     async def _run(self, key: Key, work: Coroutine[Any, Any, None]) -> None:
-        # All writes of this task, and of tasks that it starts, go in the order of admissions.
+        # All writes of this task, and of its child tasks, follow the order of admissions.
         self._slots.take_number()
         try:
             await work
@@ -176,12 +176,12 @@ class WorkQueue:
             _log.info("write stopped: not the leader any more", gang=key)
         except ApiError as error:
             await self.fail(key, error)
-        except Exception as error:  # noqa: BLE001  # a bug met at one gang stops no other
+        except Exception as error:  # noqa: BLE001  # a bug in one gang's work must not stop the others
             _log.exception("work on a gang failed", gang=key)
             self.back_off(key, error)
         finally:
             del self.busy[key]
-            # Changes seen while it was busy were passed over: it is looked at again in any case.
+            # Changes during the task were skipped, so reconcile the gang again in any case.
             self._state.requeue(key)
 
     def reject(
@@ -191,23 +191,23 @@ class WorkQueue:
         *,
         is_dry_run: bool = False,
     ) -> None:
-        """Remember that the API server rejects an object of ``gang``, be it in a dry run."""
-        # Only a new dry run shows when that is over.
+        """Remember that the API server rejects an object of ``gang``, perhaps in a dry run."""
+        # Only a new dry run shows the end of the rejection.
         if isinstance(gang, JobFacts):
             self._state.mutations.forget(gang)
         self.rejections.add(gang, rejected, is_dry_run=is_dry_run)
         self._back_offs.end(gang.key)
 
     async def fail(self, key: Key, error: ApiError) -> None:
-        """Leave the gang alone after ``error`` of the API server, or reject it if that lasts."""
+        """Pause the gang after ``error`` of the API server, or reject it if the error lasts."""
         self.back_off(key, error)
         gang = self._starting(key)
         if gang is None:
             return
         rejected = denial_of(error)
         if rejected is None and await self._is_of_gang(gang, error):
-            words = f"the API server answers with an error again and again: {error}"
-            rejected = AdmissionRejected(Reason.PODS_REFUSED, words)
+            message = f"the API server answers with an error again and again: {error}"
+            rejected = AdmissionRejected(Reason.PODS_REFUSED, message)
         if rejected is not None:
             self.reject(gang, rejected, is_dry_run=gang.plan is None)
             self._state.requeue(key)
@@ -221,7 +221,7 @@ class WorkQueue:
         return not is_of_server or await self._is_answering()
 
     def _starting(self, key: Key) -> JobFacts | GroupFacts | None:
-        """Return the gang if it waits, or not all of its pods are there or released."""
+        """Return the gang if it waits, or if some of its pods are missing or gated."""
         job, view = self._state.jobs.get(key), self._state.view(key)
         if job is not None:
             if job.is_finished or job.is_leaving:
@@ -236,7 +236,7 @@ class WorkQueue:
         return group if is_held else None
 
     def back_off(self, key: Key, error: Exception) -> None:
-        """Leave the gang alone for a while after ``error``."""
+        """Pause the gang after ``error``."""
         state = self._state
         job, group = state.jobs.get(key), state.groups.get(key)
         versions = tuple(facts.resource_version for facts in (job, group) if facts is not None)
@@ -245,7 +245,7 @@ class WorkQueue:
         _log.info("will try again", gang=key, seconds=pause, error=str(error))
 
     def forget(self, keys: set[Key]) -> None:
-        """Drop what is remembered of gangs that are gone; ``keys`` are those that exist."""
+        """Drop the records of deleted gangs; ``keys`` are those of the existing ones."""
         self._back_offs.forget(keys)
 
     async def close(self) -> None:

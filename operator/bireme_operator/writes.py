@@ -1,9 +1,9 @@
-"""The operator's writes, one function each, and the limit on how many are under way.
+"""The operator's writes, one function each, and the limit of concurrent ones.
 
-Plans and pods share one :class:`PrioritySemaphore`, gang after gang, and so do reports about gangs
-that have their places. All other reports (why something waits, what failed, events) have a few
-slots of their own and never wait behind them. Writes that the caller awaits in a cache return the
-resource version they produced.
+Plans and pods share one :class:`PrioritySemaphore`, gang after gang, with reports about gangs that
+have their places. All other reports (waiting reasons, failures, events) have a few slots of their
+own and never wait behind them. Writes that the caller awaits in a cache return the resource version
+they produced.
 """
 
 import asyncio
@@ -22,17 +22,17 @@ from bireme.kube import names, pages, wire
 from bireme.kube.client import JSON, METADATA, ApiClient, ApiError
 from bireme.kube.training_jobs import JobFacts
 
-# Number of the running task; one without a number goes first, so it cannot starve.
+# Number of the running task; a task without a number goes first, so it cannot starve.
 _number: ContextVar[int] = ContextVar("number", default=0)
 
 
 class PrioritySemaphore:
-    """Async context manager that lets ``limit`` holders in at once, the lowest number next.
+    """Async context manager for at most ``limit`` concurrent holders, the lowest number next.
 
-    A task takes its number once; whatever it and its children write is served by that number, not
-    by when it asked. So a gang admitted first has its plan *and* its pods written before the plan
-    of the next one, however many are admitted at once, and a report about a gang that runs comes
-    after the gangs admitted before it and ahead of those admitted later.
+    A task takes its number once. All writes of the task and its children are served by that number,
+    not by the time of the request. So the plan *and* the pods of the gang admitted first are
+    written before the plan of the next one. A report about a running gang comes after gangs
+    admitted before it and ahead of those admitted later.
     """
 
     def __init__(self, limit: int) -> None:
@@ -43,7 +43,7 @@ class PrioritySemaphore:
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
 
     def take_number(self) -> None:
-        """Give the running task, and those it starts from now on, the next number."""
+        """Give the next number to the running task and to its later child tasks."""
         _number.set(next(self._numbers))
 
     async def __aenter__(self) -> None:
@@ -55,7 +55,7 @@ class PrioritySemaphore:
         try:
             await ready
         except asyncio.CancelledError:
-            # The slot was handed over at the moment of the cancellation: without this it were lost.
+            # The slot was granted at the moment of the cancellation: release it, or it is lost.
             if ready.done() and not ready.cancelled():
                 self._release()
             raise
@@ -64,14 +64,14 @@ class PrioritySemaphore:
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
-        at: TracebackType | None,
+        traceback: TracebackType | None,
     ) -> None:
         self._release()
 
     def _release(self) -> None:
         while self._waiting:
             _, _, ready = heapq.heappop(self._waiting)
-            # Those that were cancelled are still in the heap.
+            # Cancelled waiters are still in the heap.
             if not ready.done():
                 ready.set_result(None)
                 return
@@ -81,10 +81,10 @@ class PrioritySemaphore:
 _REPORT_SLOTS = 4
 _PATIENT_SLOTS = 2
 _DRY_RUN_SLOTS = 16
-# The API server waits for a webhook for ten seconds, where its configuration says nothing else.
+# The API server waits ten seconds for a webhook by default.
 _DRY_RUN_SECONDS = 15.0
 _PROBE_SECONDS = 5.0
-# Owners of pods that are read at once, and the size of one: etcd takes 1.5 MiB by default.
+# Limits of concurrent reads of pods' owners, and of the size of one: etcd takes 1.5 MiB by default.
 _READS = 4
 _MAX_OBJECT_BYTES = 2 * 1024**2
 _PAGE = 250
@@ -102,7 +102,7 @@ _DECODER = msgspec.json.Decoder(_Written)
 
 
 def version_of(answer: bytes) -> int:
-    """Return the resource version in an answer; 0 where it carries none."""
+    """Return the resource version in an answer; 0 if it has none."""
     try:
         return int(_DECODER.decode(answer).metadata.resource_version or 0)
     except RecursionError:  # the answer is the whole object, however deep
@@ -112,7 +112,7 @@ def version_of(answer: bytes) -> int:
 
 
 class Writes:
-    """Writes to the API server; ``slots`` limits those of plans and pods."""
+    """Writes to the API server; ``slots`` limits the writes of plans and pods."""
 
     def __init__(self, client: ApiClient, slots: PrioritySemaphore) -> None:
         self.concurrency = slots.limit
@@ -124,7 +124,7 @@ class Writes:
         self._patient_slots = asyncio.Semaphore(_PATIENT_SLOTS)
 
     async def create_pod(self, namespace: str, build: Callable[[], Mapping[str, Any]]) -> bytes:
-        """Create the pod that ``build`` makes when its turn has come; return the answer."""
+        """Create the pod that ``build`` returns when its turn has come; return the answer."""
         async with self._slots:
             return await self._client.create(f"{_core(namespace)}/pods", build())
 
@@ -147,16 +147,16 @@ class Writes:
             return version_of(await self._client.json_patch(path, operations))
 
     async def delete_pod(self, key: Key, uid: str, grace_seconds: int | None = None) -> None:
-        """Delete one pod if it is still the one with ``uid``; gone already is fine."""
+        """Delete one pod if it still has ``uid``; ignore a missing pod."""
         path = f"{_core(key[0])}/pods/{key[1]}"
         async with self._slots:
             await self._client.delete(path, uid=uid, grace_seconds=grace_seconds)
 
     async def evict_pod(self, key: Key, uid: str, grace_seconds: int | None = None) -> None:
-        """Evict one pod if it is still the one with ``uid``; gone already is fine.
+        """Evict one pod if it still has ``uid``; ignore a missing pod.
 
         Raises:
-            ApiError: with status 429 while a PodDisruptionBudget keeps it.
+            ApiError: with status 429 while a PodDisruptionBudget protects it.
         """
         options: dict[str, Any] = {"preconditions": {"uid": uid}}
         if grace_seconds is not None:
@@ -175,7 +175,7 @@ class Writes:
                 raise
 
     async def set_condition(self, key: Key, uid: str, condition: Mapping[str, str]) -> None:
-        """Set a condition of the pod with ``uid``; gone already is fine."""
+        """Set a condition of the pod with ``uid``; ignore a missing pod."""
         path = f"{_core(key[0])}/pods/{key[1]}/status"
         change = {"metadata": {"uid": uid}, "status": {"conditions": [condition]}}
         try:
@@ -186,7 +186,7 @@ class Writes:
                 raise
 
     async def is_answering(self) -> bool:
-        """Return whether the API server can read what it has stored, for anybody."""
+        """Return whether the API server can read its stored objects."""
         try:
             path, params = names.path("trainingjobs"), {"limit": 1}
             await self._client.get(path, params=params, timeout_seconds=_PROBE_SECONDS)
@@ -195,7 +195,7 @@ class Writes:
         return True
 
     async def get(self, path: str) -> bytes:
-        """Return one object, of the size that etcd takes at most; few are read at once."""
+        """Return one object, up to etcd's size limit; few reads run concurrently."""
         async with self._reads:
             return await self._client.get(path, most_bytes=_MAX_OBJECT_BYTES)
 
@@ -216,13 +216,15 @@ class Writes:
     async def _list(
         self, path: str, params: Mapping[str, str | int] | None = None, accept: str = JSON
     ) -> list[msgspec.Raw]:
-        """Return all objects of a list, page by page: tenants choose how large they are."""
+        """Return all objects of a list, read page by page, as tenants choose their sizes."""
         size, token, items = pages.PageSize(_PAGE), "", list[msgspec.Raw]()
         while True:
             page = await pages.read(
                 self._client, path, size, token=token, params=params, accept=accept
             )
-            items += (raw.copy() for raw in page.items or ())  # else each keeps its page
+            items += (
+                raw.copy() for raw in page.items or ()
+            )  # a view would keep its whole page in memory
             if not (token := page.metadata.next):
                 return items
 
@@ -268,8 +270,8 @@ class Writes:
     ) -> int:
         """PUT a TrainingJob's status over exactly the version that was read.
 
-        One that ``can_wait`` lets the gangs admitted before it be written first, and then leaves
-        most of the API server to the scheduler, which is still binding them.
+        With ``can_wait`` the gangs admitted before it are written first. Few such writes run
+        concurrently, which leaves the API server to the scheduler's bindings.
         """
         path = f"{names.path('trainingjobs', *job.key)}/status"
         body = _status_body("TrainingJob", job.key, job.resource_version, status)

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from bireme.kube.client import ApiClient
-from bireme_operator.cluster_version import keep_showing, parsed
+from bireme_operator.cluster_version import keep_showing, parse
 from bireme_operator.metrics import OperatorMetrics
 from tests.support.fakeapi import FakeApi
 from tests.support.fakeapi.faults import Fault
@@ -31,12 +31,12 @@ async def test_the_version_of_the_api_server_is_a_metric_once_it_answers(
 
 @pytest.mark.parametrize("minor", ["37", "37+", "37-gke.100"])
 def test_what_a_provider_adds_to_a_version_is_left_out(minor: str) -> None:
-    assert parsed(msgspec.json.encode({"major": "1", "minor": minor, "x": 1})) == ("1", "37")
+    assert parse(msgspec.json.encode({"major": "1", "minor": minor, "x": 1})) == ("1", "37")
 
 
 @pytest.mark.parametrize("answer", [b"", b"{}", b'{"major": 1, "minor": "7"}'])
 def test_an_answer_that_is_none_is_an_error(answer: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
-        parsed(answer)
+        parse(answer)
     with pytest.raises(ValueError, match="no version"):
-        parsed(b'{"major": "1", "minor": ""}')
+        parse(b'{"major": "1", "minor": ""}')

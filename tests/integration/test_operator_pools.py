@@ -196,9 +196,9 @@ async def test_hours_that_were_counted_survive_the_leader(
     begin = wall_clock() // HOUR * HOUR - 2 * HOUR
     for hour, demand in ((begin, 1.5), (begin + HOUR, 2.25)):
         async with leads(api, tmp_path) as term:
-            await until(lambda: term.pools.known.get(POOL))
-            term.pools.known[POOL].hourly.over[hour] = (demand, 3.0)
-            await until(lambda: not term.pools.known[POOL].hourly.over)
+            await until(lambda: term.pools.by_name.get(POOL))
+            term.pools.by_name[POOL].hourly.over[hour] = (demand, 3.0)
+            await until(lambda: not term.pools.by_name[POOL].hourly.over)
     history = history_of(api.store.get(SCALERS, ("", POOL))["status"])
     assert history.demand[-2:].tolist() == [1.5, 2.25]
     assert history.tasks[-2:].tolist() == [3.0, 3.0]

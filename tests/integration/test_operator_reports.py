@@ -76,7 +76,7 @@ async def desk(api: FakeApi, client: ApiClient) -> AsyncIterator[Desk]:
     submit(api, training_job("job"))
     made = Desk(api, client)
     task = asyncio.create_task(made.watches.run())
-    await made.watches.synced()
+    await made.watches.wait_until_synced()
     yield made
     await made.reports.close()
     task.cancel()

@@ -10,7 +10,7 @@ from bireme.core.eta import StartRange, StartRanges
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube import quantities
 from bireme.registry import make_policy
-from bireme_operator.status import estimated_start
+from bireme_operator.status import start_estimate
 from tests.support.fakeapi import FakeApi
 from tests.support.kubelets import FakeKubelets, runs
 from tests.support.operator_term.term import furnish, leading, status, submit, until
@@ -71,7 +71,7 @@ async def test_a_range_is_learned_from_starts_and_forgotten_with_the_leader(
         assert hour < 600, "nobody ran for the hour that everybody stated"
         async with leading(api, tmp_path, epoch=2, status_refresh_seconds=0.1):
             await until(lambda: "coveragePercent" not in estimate_of(api, FEWEST + 1))
-    assert learned in [estimated_start(r) for _, ranges in heard.answers for r in ranges.values()]
+    assert learned in [start_estimate(r) for _, ranges in heard.answers for r in ranges.values()]
     again, policy = StartRanges(), make_policy(heard.answers[0][0].settings)
     for snapshot, ranges in heard.answers:
         assert again.update(snapshot, run_cycle(snapshot, policy)) == ranges

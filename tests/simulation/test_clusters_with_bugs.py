@@ -320,7 +320,7 @@ def _keeping_one_gate(original: Any) -> Any:
 def _counting_the_gone(original: Any) -> Any:
     def count(self: cluster_reports.QueueReports, snapshot: ClusterSnapshot) -> Any:
         counted = original(self, snapshot)
-        for name, before in self._counted.items():
+        for name, before in self._counts.items():
             if name in counted:
                 counted[name]["admitted"] = max(before["admitted"], counted[name]["admitted"])
         return counted
@@ -334,11 +334,11 @@ def _silent_while_it_leaves(original: Any) -> Any:
 
 BUGS: dict[str, Bug] = {
     "a gang goes on without those it lost": Bug(
-        lifecycle, "_interrupted", _never, ("gang-partial",), world=World(has_long_jobs=True)
+        lifecycle, "_interruption", _never, ("gang-partial",), world=World(has_long_jobs=True)
     ),
     "a stop that a budget interrupts is waited for without an end": Bug(
         lifecycle,
-        "_overridden",
+        "_override_budgets",
         _never,
         ("half-stopped",),
         world=World(some_are_urgent=True),
@@ -360,7 +360,7 @@ BUGS: dict[str, Bug] = {
         pods, "_is_rejected", _never, ("failed-unjustly",), world=World(kubelets_reject=True)
     ),
     "a gang may start for ever": Bug(
-        lifecycle, "_late", _never, ("places-kept",), world=World(images_hang=True)
+        lifecycle, "_start_timeout", _never, ("places-kept",), world=World(images_hang=True)
     ),
     "claims for one pod are not told apart": Bug(
         volume_objects,
@@ -454,7 +454,9 @@ BUGS: dict[str, Bug] = {
         Reflector, "_follow", _deaf_to_gone, ("job-stuck",)
     ),
     # Failures are counted by start, so that those of the start before would count again.
-    "a new start keeps its number": Bug(status, "moved", _same_attempt, ("failed-unjustly",)),
+    "a new start keeps its number": Bug(
+        status, "after_transition", _same_attempt, ("failed-unjustly",)
+    ),
     "what failed once is never tried again": Bug(
         BackOffs, "are_over", _never_again, ("job-stuck", "late-to-rest")
     ),

@@ -17,6 +17,7 @@ from bireme.heuristics.combined_priority import CombinedPriority
 from bireme.heuristics.packing import Packing
 from bireme.heuristics.simple_orderers import Fifo
 from bireme.testing import GPU, a_gang, a_node, a_running, a_snapshot, a_task, with_running
+from tests.support.examples import examples
 from tests.support.model.rules import most_evictions
 from tests.support.small_cluster import SmallCluster
 from tests.support.workloads import (
@@ -236,6 +237,7 @@ def test_gangs_of_equal_priority_take_turns_when_service_has_taken_a_step(
     assert max(evictions(world), default=0) <= most_evictions(BY_SERVICE, world.now)
 
 
+@examples(8)
 @given(arrivals((*KINDS, *ELASTIC), tuple(q.name for q in QUEUES), (None, 0.1)))
 def test_where_estimates_are_outrun_again_and_again_nobody_is_stopped_beyond_the_budget(
     todo: list[Arrival],

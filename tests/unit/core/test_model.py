@@ -15,7 +15,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from tests.support.model.machine import STEPS, Machine
 
-RUNS = int(os.environ.get("BIREME_MODEL_RUNS", "50"))
+RUNS = int(os.environ.get("BIREME_MODEL_RUNS", "25"))
 
 
 def test_no_decision_in_the_life_of_a_cluster_breaks_an_invariant() -> None:

@@ -22,8 +22,10 @@ def message_once_it_runs(
     job = a_job(runPolicy=run_policy)
     gang = job.gang(0, learned_seconds=learned_seconds)
     admit = Admit(gang, Placement((), "", ""), Ranked(gang, 0.5), "", passed=passed)
-    body = status.admitted(job, a_plan(job, ("r0-n0",)), admit, SNAPSHOT)
-    body = status.moved(body, job, Transition("Running", Reason.GANG_RUNNING, "runs"), CREATED + 9)
+    body = status.admission_status(job, a_plan(job, ("r0-n0",)), admit, SNAPSHOT)
+    body = status.after_transition(
+        body, job, Transition("Running", Reason.GANG_RUNNING, "runs"), CREATED + 9
+    )
     (message,) = [c["message"] for c in body["conditions"] if c["type"] == "Admitted"]
     return str(message)
 

@@ -70,8 +70,8 @@ def test_a_gang_is_waited_for_until_it_has_failed_too_often() -> None:
     backs = BackOffs(clock)
     for _ in range(3):
         backs.add(KEY, ERROR, "same")
-        assert backs.exhausted() == []
+        assert backs.repeat_failures() == []
     pause = backs.add(KEY, ERROR, "same")
-    assert backs.exhausted() == [KEY]
+    assert backs.repeat_failures() == [KEY]
     clock.advance(pause)
-    assert backs.exhausted() == []
+    assert backs.repeat_failures() == []

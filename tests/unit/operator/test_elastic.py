@@ -56,12 +56,12 @@ def gone(*indices: int) -> Change:
 
 
 def moved(job: JobFacts, view: GangView, at: Situation) -> Reason | None:
-    move = transition(job, lifecycle.going_on(job, view, at), at)
+    move = transition(job, lifecycle.surviving_view(job, view, at), at)
     return None if move is None else move.reason
 
 
 def lost(job: JobFacts, view: GangView, at: Situation) -> dict[str, str]:
-    missed = lifecycle.lost(job, view, at)
+    missed = lifecycle.lost_members(job, view, at)
     return {f"{member.task}-{member.index}": why for member, why in missed.items()}
 
 
@@ -172,7 +172,7 @@ def test_a_job_has_not_succeeded_while_the_replica_where_the_others_met_goes_on(
 @pytest.mark.parametrize("phase", ["Starting", "Pending"])
 def test_a_gang_that_does_not_run_yet_is_judged_by_every_replica(phase: str) -> None:
     job, view = gang(gone(3), phase=phase)
-    assert lifecycle.going_on(job, view, situation()) is view
+    assert lifecycle.surviving_view(job, view, situation()) is view
 
 
 def test_a_gang_that_is_not_elastic_is_judged_by_every_replica() -> None:
@@ -180,4 +180,4 @@ def test_a_gang_that_is_not_elastic_is_judged_by_every_replica() -> None:
     plan = a_plan(job)
     view = a_view(job, plan, running(job, plan)[:3])
     assert moved(job, view, situation()) is Reason.POD_LOST
-    assert lifecycle.lost(job, view, situation()) == {}
+    assert lifecycle.lost_members(job, view, situation()) == {}

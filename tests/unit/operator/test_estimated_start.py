@@ -26,10 +26,10 @@ def stamp(seconds: float) -> str:
 
 def written(start: StartRange | None, before: StartRange | None = None) -> status.Status:
     """The status of a waiting job that says ``before`` and should say ``start``."""
-    body = {} if before is None else {"estimatedStart": status.estimated_start(before)}
+    body = {} if before is None else {"estimatedStart": status.start_estimate(before)}
     job = a_job(status=body)
     hold = Hold(job.gang(0), Reason.WAITING_FOR_CAPACITY, "waits", 1)
-    return status.waiting(job, hold, NOW, start)
+    return status.waiting_status(job, hold, NOW, start)
 
 
 def test_a_waiting_job_says_when_it_should_start() -> None:
@@ -56,7 +56,7 @@ def test_an_estimate_is_written_anew_only_if_it_moves_by_a_twentieth_of_what_is_
 ) -> None:
     after = StartRange(SOON, SOON + 60 + moved, 0.9)
     body = written(after, LEARNED)["estimatedStart"]
-    assert body == status.estimated_start(after if is_written else LEARNED)
+    assert body == status.start_estimate(after if is_written else LEARNED)
 
 
 @pytest.mark.parametrize(("moved", "is_written"), [(-30, False), (30, False), (31, True)])
@@ -65,7 +65,7 @@ def test_an_estimate_of_minutes_is_written_anew_if_it_moves_by_more_than_half_a_
 ) -> None:
     before, after = StartRange(NOW + 60, None), StartRange(NOW + 60 + moved, None)
     body = written(after, before)["estimatedStart"]
-    assert body == status.estimated_start(after if is_written else before)
+    assert body == status.start_estimate(after if is_written else before)
 
 
 @pytest.mark.parametrize(("moved", "is_written"), [(-2000, False), (2000, False), (3000, True)])
@@ -75,29 +75,29 @@ def test_a_wide_range_is_written_anew_only_if_it_moves_by_a_fifth_of_its_width(
     before = StartRange(NOW + 60, NOW + 10_060, 0.9)
     after = StartRange(NOW + 60 + moved, NOW + 10_060 + moved, 0.9)
     body = written(after, before)["estimatedStart"]
-    assert body == status.estimated_start(after if is_written else before)
+    assert body == status.start_estimate(after if is_written else before)
 
 
 @pytest.mark.parametrize("after", [StartRange(SOON, None), LEARNED])
 def test_an_estimate_that_says_less_or_more_than_before_is_written_anew(after: StartRange) -> None:
-    assert written(after, FORESEEN)["estimatedStart"] == status.estimated_start(after)
+    assert written(after, FORESEEN)["estimatedStart"] == status.start_estimate(after)
 
 
 def test_an_estimate_that_cannot_be_read_is_written_anew() -> None:
     job = a_job(status={"estimatedStart": {"earliest": "soon", "latest": stamp(SOON)}})
     hold = Hold(job.gang(0), Reason.WAITING_FOR_CAPACITY, "waits", 1)
-    body = status.waiting(job, hold, NOW, FORESEEN)
-    assert body["estimatedStart"] == status.estimated_start(FORESEEN)
+    body = status.waiting_status(job, hold, NOW, FORESEEN)
+    assert body["estimatedStart"] == status.start_estimate(FORESEEN)
 
 
 def test_a_job_that_has_its_places_or_pauses_is_expected_no_more() -> None:
     job = a_job(status={"phase": "Pending", "estimatedStart": {"earliest": stamp(SOON)}})
     gang = job.gang(0)
     admit = Admit(gang, Placement((), "", ""), Ranked(gang, 0.5), "")
-    body = status.admitted(job, a_plan(job), admit, a_snapshot(racks(1, 1)))
+    body = status.admission_status(job, a_plan(job), admit, a_snapshot(racks(1, 1)))
     assert "estimatedStart" not in body
     pause = Transition("Suspended", Reason.SUSPENDED, "paused")
-    assert "estimatedStart" not in status.moved(job.status, job, pause, NOW)
+    assert "estimatedStart" not in status.after_transition(job.status, job, pause, NOW)
 
 
 @pytest.mark.parametrize("seconds", [3.6e12, 1e300, float("inf")])

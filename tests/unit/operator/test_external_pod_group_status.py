@@ -16,7 +16,7 @@ from bireme.kube.api.pod_group import PodGroupStatus
 from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.pod_groups import GroupFacts
 from bireme.testing import a_gang
-from bireme_operator.pod_groups import planned_status, progress_status, waiting_status
+from bireme_operator.pod_groups import admission_status, progress_status, waiting_status
 from tests.support.objects.facts import CREATED, gated_pod, served, through_the_wire
 from tests.support.scenario.manifests import pod_group
 
@@ -74,11 +74,11 @@ def test_fewer_members_than_min_member_run_when_the_others_are_gone() -> None:
 def test_how_long_a_group_has_waited_is_kept_until_it_runs() -> None:
     gang = a_gang("group", arrived=CREATED - 500)
     admit = Admit(gang, Placement((), "", ""), Ranked(gang, 0.0), "planned")
-    status = planned_status(a_group(), admit, PLAN, CREATED)
+    status = admission_status(a_group(), admit, PLAN, CREATED)
     PodGroupStatus.model_validate(status)
     assert status["waitSeconds"] == 500
     # Pods that join it wait for themselves.
-    assert planned_status(a_group(**status), admit, PLAN, CREATED + 900)["waitSeconds"] == 500
+    assert admission_status(a_group(**status), admit, PLAN, CREATED + 900)["waitSeconds"] == 500
     both = a_view(a=("n0", "Running"), b=("n1", "Running"))
     assert "waitSeconds" not in status_of(a_group(**status), both)
 
@@ -178,7 +178,7 @@ def test_a_group_is_parked_joins_the_line_and_keeps_what_it_waited_before() -> N
     # It may have to wait again with the same pods: no plan makes it as old as they are.
     gang = a_gang("group", arrived=CREATED + 7900)
     admit = Admit(gang, Placement((), "", ""), Ranked(gang, 0.0), "planned")
-    planned = planned_status(a_group(**status), admit, PLAN, CREATED + 9000)
+    planned = admission_status(a_group(**status), admit, PLAN, CREATED + 9000)
     PodGroupStatus.model_validate(planned)
     without = {name: value for name, value in planned.items() if name != "plan"}
     assert a_group(**without).wait(CREATED, {}).seconds(CREATED + 9000) == 1100

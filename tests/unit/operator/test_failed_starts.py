@@ -185,7 +185,7 @@ def failed_start(**before: Any) -> dict[str, Any]:
     """The status of a job whose start failed 100 s after its creation, after it waited 20 s."""
     body = {"phase": "Starting", "observedGeneration": 1, "waitSeconds": 20, **before}
     move = Transition("Restarting", Reason.UNSCHEDULABLE, PORT, interruptions=1, start_failures=1)
-    return status.moved(body, a_job(status=body), move, CREATED + 100)
+    return status.after_transition(body, a_job(status=body), move, CREATED + 100)
 
 
 def test_a_failed_start_is_counted_and_says_when_it_is_tried_again() -> None:
@@ -211,7 +211,7 @@ def test_a_pause_ends_with_its_time_or_an_edit_and_the_count_with_the_edit() -> 
 
 def waits(job: JobFacts, after: float) -> dict[str, Any]:
     hold = Hold(job.gang(0), Reason.WAITING_FOR_CAPACITY, "no room")
-    return status.waiting(job, hold, CREATED + after)
+    return status.waiting_status(job, hold, CREATED + after)
 
 
 def test_a_job_queues_from_the_end_of_its_pause_on() -> None:
@@ -228,7 +228,7 @@ def test_a_job_queues_from_the_end_of_its_pause_on() -> None:
 def test_a_job_that_runs_has_no_failed_starts() -> None:
     body = {**failed_start(), "rejectedBy": ["n1"]}
     runs = Transition("Running", Reason.GANG_RUNNING, "all run")
-    body = status.moved(body, a_job(status=body), runs, CREATED + 200)
+    body = status.after_transition(body, a_job(status=body), runs, CREATED + 200)
     assert {"startFailures", "retryTime", "rejectedBy"}.isdisjoint(body)
 
 
@@ -290,7 +290,7 @@ class World:
 
     def held(self, after: float) -> str:
         hold = Hold(self.job.gang(0), Reason.WAITING_FOR_CAPACITY, "no room")
-        return self.failures.explained(hold, CREATED + after).message
+        return self.failures.explain(hold, CREATED + after).message
 
 
 def test_a_new_leader_keeps_the_pause_and_its_words() -> None:
@@ -475,7 +475,7 @@ def rejected_by(*nodes: str) -> tuple[Transition, dict[str, Any]]:
     job, view = gang("Starting", pods=rejected(), status={"rejectedBy": list(nodes)})
     move = transition(job, view, situation())
     assert move is not None
-    return move, status.moved(dict(job.status), job, move, CREATED)
+    return move, status.after_transition(dict(job.status), job, move, CREATED)
 
 
 def test_the_same_node_that_refuses_again_makes_it_pause() -> None:

@@ -110,19 +110,19 @@ def test_a_node_is_usable_while_a_volume_counts_for_itself_and_for_its_pod() -> 
     for _ in range(2):
         world.clock.advance(3)
         world.health.observe(replace(snapshot, nodes=table, used=used))
-    assert world.health.taken("n") == ""
+    assert world.health.overfull("n") == ""
 
 
 def test_the_room_of_a_node_is_taken_when_it_stays_overfull() -> None:
     world = World()
     world.put_pod(9)
     world.observe()
-    assert world.health.taken("n") == ""
+    assert world.health.overfull("n") == ""
     world.observe(after=2)
-    assert world.health.taken("n") == "the planned room was taken by another pod"
+    assert world.health.overfull("n") == "the planned room was taken by another pod"
     world.put_pod(8)
     world.observe()
-    assert world.health.taken("n") == ""
+    assert world.health.overfull("n") == ""
 
 
 def test_a_node_that_shrinks_below_what_runs_on_it_is_overfull() -> None:
@@ -131,4 +131,4 @@ def test_a_node_that_shrinks_below_what_runs_on_it_is_overfull() -> None:
     world.put(gpus=7)
     world.observe()
     world.observe(after=2)
-    assert world.health.taken("n")
+    assert world.health.overfull("n")

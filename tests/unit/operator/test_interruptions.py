@@ -73,7 +73,7 @@ def test_room_taken_by_others_is_no_lost_node_and_so_no_claim_to_go_first() -> N
     moves = transition(job, view, situation(taken="n1"))
     assert moves is not None
     assert (moves.reason, moves.start_failures) == (Reason.GANG_NOT_BOUND_IN_TIME, 0)
-    assert not a_job(status=status.moved({}, job, moves, CREATED)).gang(0).displaced
+    assert not a_job(status=status.after_transition({}, job, moves, CREATED)).gang(0).displaced
 
 
 def test_a_pod_deleted_while_running_is_lost() -> None:
@@ -204,8 +204,10 @@ def test_a_stopped_gang_keeps_the_service_it_has_had() -> None:
     stopped = Transition("Restarting", Reason.PREEMPTED, "for another", preemptions=1)
     body: dict[str, Any] = {"phase": "Running", "runSeconds": 40}
     body["admittedTime"] = quantities.format_timestamp(CREATED + 100)
-    body = status.moved(body, a_job(status=body), stopped, CREATED + 160)
+    body = status.after_transition(body, a_job(status=body), stopped, CREATED + 160)
     assert body["runSeconds"] == 100
     again = a_job(status=body)
     assert again.gang(0).attained_seconds == 100.0
-    assert status.moved(body, again, stopped, CREATED + 999)["runSeconds"] == 100, "it did not run"
+    assert status.after_transition(body, again, stopped, CREATED + 999)["runSeconds"] == 100, (
+        "it did not run"
+    )

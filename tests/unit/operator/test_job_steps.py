@@ -76,7 +76,7 @@ class Desk:
     def is_writing(self, uid: str) -> bool:
         return False
 
-    async def settled(self, uid: str) -> None:
+    async def wait_for_write(self, uid: str) -> None:
         await self.report_is_written.wait()
 
     async def admit(self, job: JobFacts, plan: PlanFacts, wanted: Mapping[str, Any]) -> None:

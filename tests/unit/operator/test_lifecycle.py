@@ -265,8 +265,8 @@ def test_the_node_of_a_replica_that_has_ended_and_is_gone_matters_no_more(
     there = running(job, plan)[:1]
     view, at = a_view(job, plan, there), situation(after=1e4, **obstacle)
     expected = ("Running", Reason.GANG_RUNNING) if phase == "Starting" else None
-    assert moved(job, lifecycle.going_on(job, view, at), at) == expected
+    assert moved(job, lifecycle.surviving_view(job, view, at), at) == expected
     assert not lifecycle.pending_action(job, view, there, at.now, at.lost_node)
-    assert lifecycle.lost(job, view, at) == {}
+    assert lifecycle.lost_members(job, view, at) == {}
     over = a_view(job, plan, running(job, plan, worker_0="Succeeded")[:1])
     assert moved(job, over, at) == ("Succeeded", Reason.SUCCEEDED)

@@ -94,7 +94,7 @@ def test_what_cannot_be_decoded_is_known_but_left_out(kept: Recorder) -> None:
     kept.mirror.remove(raw(7))
     kept.mirror.put(msgspec.Raw(b'{"metadata": {}}'))
     assert kept.story == ["put a u", "delete a u"]
-    assert not kept.mirror.seen
+    assert not kept.mirror.objects
 
 
 def test_of_a_resource_that_is_gone_nothing_is_left(kept: Recorder) -> None:
@@ -102,7 +102,7 @@ def test_of_a_resource_that_is_gone_nothing_is_left(kept: Recorder) -> None:
     kept.mirror.put(raw(6, "v", "b"))
     kept.mirror.clear()
     assert kept.story[2:] == ["delete a u", "delete b v"]
-    assert not kept.mirror.seen
+    assert not kept.mirror.objects
 
 
 async def test_waiting_ends_with_the_version_or_the_end_of_the_object(kept: Recorder) -> None:

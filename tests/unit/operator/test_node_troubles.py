@@ -86,7 +86,7 @@ class World:
     def avoided(self, gang: Gang | None = None) -> list[str]:
         """The nodes that a gang is kept from; without one, that of a namespace without trouble."""
         self.troubles.review()
-        around = self.troubles.around(gang or a_gang("other", namespace="other"))
+        around = self.troubles.avoid_nodes(gang or a_gang("other", namespace="other"))
         table = self.state.node_table
         mask = feasible(around.tasks[0].constraints, table)
         return [name for name, usable in zip(table.names, mask, strict=True) if not usable]
@@ -110,11 +110,11 @@ def test_gangs_of_the_namespace_avoid_the_node_for_ten_minutes_and_others_do_not
     world.refuse("n1", "default", "default")
     own, other = JOB.gang(0), a_gang("other", namespace="other")
     assert world.avoided(own) == ["n1"]
-    assert world.troubles.around(other) is other
+    assert world.troubles.avoid_nodes(other) is other
     assert (world.suspected(), world.events) == ({}, [])
     world.clock.advance(600)
     assert world.avoided(own) == []
-    assert world.troubles.around(own) is own
+    assert world.troubles.avoid_nodes(own) is own
 
 
 def test_the_demands_of_a_gang_on_its_nodes_still_hold() -> None:
@@ -262,9 +262,9 @@ def test_a_pool_is_the_nodes_of_one_pool_label_or_else_of_one_gpu_model(
 
 def explained(world: World, gang: Gang, reason: Reason, used_gpus: int = 0) -> str:
     world.troubles.review()
-    around = world.troubles.around(gang)
+    around = world.troubles.avoid_nodes(gang)
     snapshot = snapshot_of(world, used_gpus)
-    return world.troubles.explained(Hold(around, reason, "asks more"), snapshot).message
+    return world.troubles.explain(Hold(around, reason, "asks more"), snapshot).message
 
 
 def snapshot_of(world: World, used_gpus: int) -> ClusterSnapshot:

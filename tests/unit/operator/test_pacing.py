@@ -59,7 +59,7 @@ async def test_a_turn_says_whether_something_has_changed() -> None:
 async def seconds_of_rest(paced: Pacing, clock: Clock, *newcomers: str) -> float:
     """How long the loop rests after a turn of 0.1 s in which gangs of these namespaces came."""
     began, clock.now = clock.now, clock.now + 0.1
-    with paced.measured():
+    with paced.measure_turn():
         pass
     for namespace in newcomers:
         paced.notice(namespace)

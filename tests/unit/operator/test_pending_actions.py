@@ -11,7 +11,7 @@ from bireme.kube.plans import PlanFacts
 from bireme.kube.pods import PodFacts
 from bireme.kube.training_jobs import JobFacts
 from bireme_operator import status
-from bireme_operator.actuator import granted_grace
+from bireme_operator.actuator import grace_override
 from bireme_operator.lifecycle import (
     EVICTING_SECONDS,
     LEFTOVER_SECONDS,
@@ -179,7 +179,7 @@ def test_what_a_shrunken_budget_keeps_is_deleted_after_a_while_and_the_job_says_
         "stopped; 1 of its pods were kept by a budget for 300 s, and half a gang does not run"
     )
     assert not move.starts_again
-    body = status.moved(reported, job, move, CREATED + EVICTING_SECONDS)
+    body = status.after_transition(reported, job, move, CREATED + EVICTING_SECONDS)
     assert (body["attempt"], body.get("preemptions", 0)) == (1, 0)
     overridden = asked(a_job(task("worker", 2), status=body), plan, pods[:1])
     assert not overridden.evicts
@@ -272,4 +272,4 @@ def test_a_pod_that_ends_with_too_much_grace_is_deleted_again() -> None:
         with_plan(job, plan), view, [slow, soon], CREATED, lambda _: "", max_grace_seconds=600
     )
     assert action.delete_pods == (slow,)
-    assert (granted_grace(slow, 600), granted_grace(soon, 600)) == (600, None)
+    assert (grace_override(slow, 600), grace_override(soon, 600)) == (600, None)

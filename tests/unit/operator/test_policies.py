@@ -140,7 +140,7 @@ def test_a_policy_is_degraded_from_its_first_bad_cycle_until_enough_good_ones() 
         stats.add(Decision())
     assert not stats.is_degraded
     stats.add(WRONG)
-    assert (stats.is_degraded, stats.fallbacks, stats.why) == (True, 1, WRONG.fallback)
+    assert (stats.is_degraded, stats.fallbacks, stats.latest_fault) == (True, 1, WRONG.fallback)
     for _ in range(GOOD_CYCLES - 1):
         stats.add(Decision())
     assert stats.is_degraded

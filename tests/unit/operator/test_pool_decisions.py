@@ -44,7 +44,7 @@ class Asked(ScaleRequester):
         order = self.orders[-1]
         assert order is not None
         self.scale = Scale("/scale", order.replicas, "2")
-        self.written.append(order)
+        self.finished_orders.append(order)
 
 
 def a_pool(nodes: int, replicas: int | None = None, **spec: Any) -> ManagedPool:
@@ -259,5 +259,5 @@ def test_a_forecast_that_cannot_be_read_in_part_is_used_in_part() -> None:
     forecast(pool, 2.0)
     pool.facts.status["forecast"].insert(0, {"hour": "yesterday", "p50": 1, "upper": 1})
     assert [hour.upper for hour in pool.forecast] == [2.0]
-    assert pool.expected(NOW + 60) == {"0.5": 1.0, "0.9": 2.0}
-    assert pool.expected(NOW + HOUR) == {}
+    assert pool.forecast_demand(NOW + 60) == {"0.5": 1.0, "0.9": 2.0}
+    assert pool.forecast_demand(NOW + HOUR) == {}

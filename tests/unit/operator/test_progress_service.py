@@ -14,7 +14,7 @@ from bireme_operator.progress_auth import (
     ProgressService,
     RequestRefused,
     Tokens,
-    claimed,
+    read_claim,
 )
 from tests.support.fakeapi.answers import token_of
 from tests.support.objects.facts import CREATED, a_job, a_plan, a_view, running
@@ -114,7 +114,7 @@ POD = {"metadata": {"namespace": "default", "name": "job-worker-0", "uid": "pod-
 )
 def test_what_is_no_token_for_this_endpoint_is_refused_on_its_face(token: str, why: str) -> None:
     with pytest.raises(RequestRefused, match=why) as refused:
-        claimed(token)
+        read_claim(token)
     assert refused.value.status == 401
 
 
@@ -146,7 +146,7 @@ async def test_a_token_that_is_authenticated_for_another_audience_is_refused(
         return Tokens(Reviewer(answers), clock)  # type: ignore[arg-type]  # it only creates
 
     with pytest.raises(RequestRefused, match="does not accept the token") as refused:
-        await desk(audiences).sender(token, claimed(token), "10.0.0.1")
+        await desk(audiences).sender(token, read_claim(token), "10.0.0.1")
     assert refused.value.status == 401
-    sender = await desk([AUDIENCE]).sender(token, claimed(token), "10.0.0.1")
+    sender = await desk([AUDIENCE]).sender(token, read_claim(token), "10.0.0.1")
     assert (sender.namespace, sender.pod, sender.uid) == ("default", "job-worker-0", "pod-uid")

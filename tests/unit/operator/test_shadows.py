@@ -103,7 +103,7 @@ async def test_a_shadow_that_fails_is_overruled_for_itself_alone() -> None:
     await settled(lambda: board.cycles("compared"))
     (shadow,) = board.loaded.shadows
     assert shadow.stats.is_degraded
-    assert "0 of 2 gangs" in shadow.stats.why
+    assert "0 of 2 gangs" in shadow.stats.latest_fault
 
 
 async def test_busy_shadows_skip_cycles_and_say_so() -> None:

@@ -10,7 +10,7 @@ from bireme.core.settings import SchedulingSettings
 from bireme.kube import quantities
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.plans import PlannedGang
-from bireme_operator.stalls import Stall, stall_of, stalled_gangs, with_stall
+from bireme_operator.stalls import Stall, stall_counts, stall_of, with_stall
 from tests.support.objects.facts import CREATED, a_job, a_plan, a_pod, a_view, with_plan
 from tests.support.scenario.manifests import task
 
@@ -134,4 +134,4 @@ def test_stalled_gangs_are_counted_by_queue_and_reason() -> None:
         plan = replace(a_plan(job), queue="q")
         state.jobs[job.key] = with_plan(job, plan)
         state.put_job_plan(job.key, PlannedGang(job.uid, True, plan))
-    assert stalled_gangs(state, CREATED + 9000, AFTER) == {("q", "NoProgress"): 1}
+    assert stall_counts(state, CREATED + 9000, AFTER) == {("q", "NoProgress"): 1}

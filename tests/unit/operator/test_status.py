@@ -82,7 +82,7 @@ def test_a_field_that_vanishes_is_a_difference() -> None:
 
 def test_a_waiting_job_says_why_where_and_how_urgent_it_is() -> None:
     job = a_job(task("worker", 3, gpus=2))
-    body = status.waiting(job, hold(job, "8 asked\n4 free"), LATER)
+    body = status.waiting_status(job, hold(job, "8 asked\n4 free"), LATER)
     assert (body["phase"], body["reason"]) == ("Pending", "WaitingForCapacity")
     assert body["message"] == "8 asked 4 free"
     assert (body["queuePosition"], body["gpus"], body["ready"]) == (3, 6, "0/3")
@@ -107,14 +107,14 @@ def test_a_score_that_its_policy_cannot_explain_is_shown_without_factors(why: An
 
 def test_a_restarting_job_keeps_its_phase_and_its_counters_while_it_waits() -> None:
     job = a_job(status={"phase": "Restarting", "restarts": 2, "attempt": 2})
-    body = status.waiting(job, hold(job), LATER)
+    body = status.waiting_status(job, hold(job), LATER)
     assert (body["phase"], body["restarts"], body["attempt"]) == ("Restarting", 2, 2)
 
 
 def test_a_position_that_no_longer_holds_is_taken_away() -> None:
     job = a_job(status={"queuePosition": 1, "priority": {"score": 1}, "placement": {"nodes": 1}})
     fault = Hold(job.gang(0), Reason.QUEUE_NOT_FOUND, "no such queue")
-    body = status.waiting(job, fault, LATER)
+    body = status.waiting_status(job, fault, LATER)
     assert not body.keys() & {"queuePosition", "priority", "placement"}
 
 
@@ -127,7 +127,7 @@ def test_an_admission_that_was_taken_back_does_not_count_its_wait_twice() -> Non
             "waitSeconds": 50,
         }
     )
-    body = status.waiting(taken_back, hold(taken_back), LATER)
+    body = status.waiting_status(taken_back, hold(taken_back), LATER)
     assert "admittedTime" not in body
     again = a_job(status=body)
     assert LATER - again.gang(0).arrived == 50
@@ -135,9 +135,9 @@ def test_an_admission_that_was_taken_back_does_not_count_its_wait_twice() -> Non
 
 def test_waiting_twice_says_the_same() -> None:
     job = a_job()
-    once = status.waiting(job, hold(job), LATER)
+    once = status.waiting_status(job, hold(job), LATER)
     job = a_job(status=once)
-    assert status.waiting(job, hold(job), LATER + 10) == once
+    assert status.waiting_status(job, hold(job), LATER + 10) == once
 
 
 # --- admitted, counted ------------------------------------------------------------------------
@@ -145,7 +145,7 @@ def test_waiting_twice_says_the_same() -> None:
 
 def admitted(job: JobFacts, nodes: tuple[str, ...], since: float = LATER) -> dict[str, Any]:
     admit = Admit(job.gang(0), Placement((), "", ""), Ranked(job.gang(0), 0.5), "")
-    return status.admitted(job, a_plan(job, nodes, planned=since), admit, SNAPSHOT)
+    return status.admission_status(job, a_plan(job, nodes, planned=since), admit, SNAPSHOT)
 
 
 def test_an_admitted_job_says_since_when_and_where_it_sits() -> None:
@@ -214,7 +214,7 @@ def test_replicas_are_counted_by_how_far_they_have_come() -> None:
     plan = a_plan(job)
     pods = running(job, plan, worker_0="Succeeded", worker_1="Failed")[:4]
     pods[3] = a_pod(job, plan, plan.members[3], "Pending", node="")
-    body = status.counted({}, job, a_view(job, plan, pods))
+    body = status.with_counts({}, job, a_view(job, plan, pods))
     assert body["ready"] == "2/5"
     assert body["tasks"][1] == {
         "name": "worker",
@@ -236,7 +236,7 @@ def counted_in(phase: str, reason: Reason, *pods: str, message: str = "") -> tup
         for member, state in zip(plan.members, pods, strict=False)
     ]
     given = {"phase": phase, "reason": reason.value, "message": message}
-    body = status.counted(given, job, a_view(job, plan, made))
+    body = status.with_counts(given, job, a_view(job, plan, made))
     return body["ready"], body["message"]
 
 
@@ -262,7 +262,7 @@ def test_the_message_has_the_numbers_of_the_ready_column() -> None:
 def test_a_gang_that_stops_has_no_ready_replicas_beside_the_reason_of_its_stop() -> None:
     job = a_job(task("worker", 3), status={**HAS_RUN, "ready": "3/3"})
     move = Transition("Restarting", Reason.POD_FAILED, "it failed", restarts=1)
-    assert status.moved(dict(job.status), job, move, LATER)["ready"] == "0/3"
+    assert status.after_transition(dict(job.status), job, move, LATER)["ready"] == "0/3"
 
 
 # --- moved ------------------------------------------------------------------------------------
@@ -279,7 +279,7 @@ HAS_RUN = {
 
 def test_a_restart_counts_itself_and_joins_the_queue_anew() -> None:
     move = Transition("Restarting", Reason.POD_FAILED, "it failed", restarts=1)
-    body = status.moved(HAS_RUN, a_job(status=HAS_RUN), move, LATER)
+    body = status.after_transition(HAS_RUN, a_job(status=HAS_RUN), move, LATER)
     assert (body["attempt"], body["restarts"], body["interruptions"]) == (3, 2, 0)
     assert body["queuedTime"] == quantities.format_timestamp(LATER)
     assert body["startTime"] == quantities.format_timestamp(CREATED)
@@ -290,24 +290,25 @@ def test_a_restart_counts_itself_and_joins_the_queue_anew() -> None:
 
 def test_an_interruption_is_not_counted_as_a_restart() -> None:
     move = Transition("Restarting", Reason.NODE_LOST, "gone", interruptions=1)
-    body = status.moved(HAS_RUN, a_job(status=HAS_RUN), move, LATER)
+    body = status.after_transition(HAS_RUN, a_job(status=HAS_RUN), move, LATER)
     assert (body["attempt"], body["restarts"], body["interruptions"]) == (3, 1, 1)
 
 
 def test_a_preemption_counts_as_neither_restart_nor_interruption() -> None:
     move = Transition("Restarting", Reason.PREEMPTED, "makes room", preemptions=1)
-    body = status.moved(HAS_RUN, a_job(status=HAS_RUN), move, LATER)
+    body = status.after_transition(HAS_RUN, a_job(status=HAS_RUN), move, LATER)
     assert (body["attempt"], body["restarts"], body["interruptions"]) == (3, 1, 0)
     assert (body["phase"], body["reason"], body["preemptions"]) == ("Restarting", "Preempted", 1)
     assert a_job(status=body).gang(0).evictions == 1
-    assert status.moved(body, a_job(status=body), move, LATER)["preemptions"] == 2
+    assert status.after_transition(body, a_job(status=body), move, LATER)["preemptions"] == 2
     assert conditions(body)["Admitted"][:2] == ("False", "Preempted")
 
 
 def test_a_job_that_runs_again_keeps_the_time_it_first_ran() -> None:
     move = Transition("Running", Reason.GANG_RUNNING, "runs")
-    assert status.moved({}, a_job(), move, LATER)["startTime"] == quantities.format_timestamp(LATER)
-    body = status.moved(HAS_RUN, a_job(status=HAS_RUN), move, LATER)
+    body = status.after_transition({}, a_job(), move, LATER)
+    assert body["startTime"] == quantities.format_timestamp(LATER)
+    body = status.after_transition(HAS_RUN, a_job(status=HAS_RUN), move, LATER)
     assert body["startTime"] == quantities.format_timestamp(CREATED)
     assert {name: c[0] for name, c in conditions(body).items()} == {
         "Admitted": "True",
@@ -318,7 +319,9 @@ def test_a_job_that_runs_again_keeps_the_time_it_first_ran() -> None:
 @pytest.mark.parametrize(("phase", "well"), [("Succeeded", "True"), ("Failed", "False")])
 def test_a_finished_job_says_when_and_how_it_ended(phase: str, well: str) -> None:
     reason = Reason.SUCCEEDED if phase == "Succeeded" else Reason.BACKOFF_LIMIT_EXCEEDED
-    body = status.moved(HAS_RUN, a_job(status=HAS_RUN), Transition(phase, reason, "the end"), LATER)
+    body = status.after_transition(
+        HAS_RUN, a_job(status=HAS_RUN), Transition(phase, reason, "the end"), LATER
+    )
     assert body["completionTime"] == quantities.format_timestamp(LATER)
     truths = {name: c[0] for name, c in conditions(body).items()}
     assert truths == {"Running": "False", "Finished": "True", "Succeeded": well}
@@ -328,7 +331,7 @@ def test_a_finished_job_says_when_and_how_it_ended(phase: str, well: str) -> Non
 @pytest.mark.parametrize("phase", ["Suspended", "Pending"])
 def test_a_pause_gives_the_place_back_without_a_new_attempt(phase: str) -> None:
     move = Transition(phase, Reason.SUSPENDED, "paused")
-    body = status.moved(HAS_RUN, a_job(status=HAS_RUN), move, LATER)
+    body = status.after_transition(HAS_RUN, a_job(status=HAS_RUN), move, LATER)
     assert body["attempt"] == 2
     assert not body.keys() & {"admittedTime", "placement"}
     assert ("queuedTime" in body) == (phase == "Pending")

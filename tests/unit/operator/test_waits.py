@@ -43,7 +43,7 @@ class Story:
         job, now = self.job, CREATED + after
         position = None if reason is TOO_LARGE else 1
         hold = Hold(job.gang(0).in_line(now), reason, "words", position)
-        self.status = status.waiting(job, hold, now)
+        self.status = status.waiting_status(job, hold, now)
         TrainingJobStatus.model_validate(self.status)
         return self.age(after)
 
@@ -52,12 +52,14 @@ class Story:
         gang = job.gang(0).in_line(now)
         admit = Admit(gang, Placement((), "", ""), Ranked(gang, 0.5), "")
         snapshot = a_snapshot(racks(1, 1))
-        self.status = status.admitted(job, a_plan(job, ("r0-n0",), planned=now), admit, snapshot)
+        self.status = status.admission_status(
+            job, a_plan(job, ("r0-n0",), planned=now), admit, snapshot
+        )
         TrainingJobStatus.model_validate(self.status)
         return int(self.status["waitSeconds"])
 
     def moved(self, after: float, move: Transition) -> None:
-        self.status = status.moved(self.status, self.job, move, CREATED + after)
+        self.status = status.after_transition(self.status, self.job, move, CREATED + after)
 
 
 def test_a_job_ages_while_it_stands_in_line_alone() -> None:

@@ -25,6 +25,7 @@ def test_who_cuts_a_training_into_short_jobs_gets_no_more_than_three_fifths(
     assert 0.4 <= play(tenants, SETTINGS).long_share <= 0.6
 
 
+@pytest.mark.long
 def test_charged_to_jobs_alone_nearly_all_goes_to_the_short_jobs() -> None:
     """The world is one in which the charge to namespaces decides."""
     alone = replace(SETTINGS, service_half_life_seconds=0)

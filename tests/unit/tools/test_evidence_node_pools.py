@@ -114,8 +114,8 @@ def test_pool_that_knows_what_comes_is_never_short() -> None:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One long job and short ones, on few nodes, for two seeds; and a short series."""
-    monkeypatch.setattr(node_pools, "SEEDS", 2)
+    """One long job and short ones, on few nodes, for one seed; and a short series."""
+    monkeypatch.setattr(node_pools, "SEEDS", 1)
     monkeypatch.setattr(node_pools, "philly", lambda _: whole_trace())
     floors = {
         name: node_pools.FLOORS[name] for name in ("reactive", "lsp-0.9", "headroom-1", "oracle")

@@ -82,11 +82,11 @@ def mean_steps(setting: str, name: str, envs: int = 16, data: Path | None = None
 @pytest.mark.parametrize(
     ("setting", "name", "share"),
     [
-        ("single-3-noisy", "optimus", 0.06),
+        pytest.param("single-3-noisy", "optimus", 0.06, marks=pytest.mark.long),
         ("single-3-noisy", "tiresias", 0.10),
         ("multi-3", "min", 0.08),
-        ("multi-3", "optimus", 0.15),
-        ("multi-3", "tiresias", 0.15),
+        pytest.param("multi-3", "optimus", 0.15, marks=pytest.mark.long),
+        pytest.param("multi-3", "tiresias", 0.15, marks=pytest.mark.long),
         ("pointer", "tiresias", 0.10),
         ("pointer", "random", 0.08),
     ],
