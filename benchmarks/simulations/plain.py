@@ -17,7 +17,7 @@ from bireme.core.placement import FreeCapacity
 from bireme.core.policy import Policy, Ranked
 from bireme.core.reasons import Reason
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.heuristics.ranking import SortKey, device_seconds, devices, ranked
+from bireme.heuristics.ranking import SortKey, device_seconds, devices, rank_by
 from bireme.simulator.simulation import Decide
 
 
@@ -68,7 +68,7 @@ class LasByArrival:
 
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
         """Rank the first queue before the second, with a claim, so that every round is checked."""
-        return ranked(gangs, lambda gang: self._standing(gang, snapshot))
+        return rank_by(gangs, lambda gang: self._standing(gang, snapshot))
 
     def _standing(self, gang: Gang, snapshot: ClusterSnapshot) -> SortKey:
         served = device_seconds(gang, snapshot)

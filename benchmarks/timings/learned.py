@@ -114,7 +114,7 @@ def _timed(policy: Policy, snapshot: ClusterSnapshot) -> tuple[dict[str, float],
     sizes = policy.sizer.sizes(ranked, snapshot) if policy.sizer is not None else {}
     for entry in ranked:
         wanted = sizes.get(entry.gang.uid)
-        gang = entry.gang if wanted is None else entry.gang.resized(dict(wanted))
+        gang = entry.gang if wanted is None else entry.gang.with_sizes(dict(wanted))
         placement = placer.place(gang, capacity)
         if placement is not None:
             capacity.take(gang, placement)

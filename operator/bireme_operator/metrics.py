@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 
 from bireme.core.accelerators import GPU_UNITS
 from bireme.core.decision import Admit, Hold
-from bireme.core.device_use import device_uses, kept_places
+from bireme.core.device_use import device_uses, places_for_holds
 from bireme.core.gpus import GPU_MODEL_LABEL, is_known_gpu_model
 from bireme.core.queue_tree import QueueTree
 from bireme.core.queues import Queue
@@ -247,7 +247,7 @@ class GangMetrics:
         """
         devices: dict[tuple[str, ...], float] = defaultdict(float)
         scattered: dict[tuple[str, ...], float] = defaultdict(float)
-        for number, use in enumerate(device_uses(snapshot, kept_places(snapshot, holds))):
+        for number, use in enumerate(device_uses(snapshot, places_for_holds(snapshot, holds))):
             is_shown = number < MAX_NAMES
             labels = use.resource, *((use.pool, use.model) if is_shown else (OTHER, OTHER))
             for state in ("used", "kept", "free", "closed"):
@@ -281,7 +281,7 @@ class GangMetrics:
         names = [name for name in queues if self._queues.of(name) != OTHER]
         limits = _by_resource({name: queues[name].limit for name in names})
         guarantees = _by_resource({name: tree.guarantee(name) for name in names})
-        used = _by_resource({name: tree.used(name) for name in names})
+        used = _by_resource({name: tree.usage(name) for name in names})
         of_interest = limits.keys() | guarantees.keys()
         is_counted = tree.accelerators.is_accelerator
         _show(self._limit, limits)

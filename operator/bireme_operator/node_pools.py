@@ -25,9 +25,9 @@ from bireme.core.node_floor import (
     PoolState,
     Raised,
     floor,
-    needed_nodes,
+    nodes_for_gangs,
+    nodes_to_keep,
     pool_demand,
-    wanted_by_gangs,
     with_step,
 )
 from bireme.core.nodes import GrowablePool, Node, NodeTable, ScaledPool, in_pool
@@ -286,7 +286,7 @@ class ManagedPool:
             PoolState(
                 replicas=replicas,
                 needed=self.needed,
-                wanted=wanted_by_gangs(self.facts.name, replicas, decision),
+                gang_nodes=nodes_for_gangs(self.facts.name, replicas, decision),
                 coming=self.coming(now),
                 empty_since=tuple(idle_nodes.values()) if may_go else (),
                 forecast=self.forecast,
@@ -462,7 +462,7 @@ class ManagedPools:
         used = snapshot.used
         if leaving:
             used = used.copy()
-            empty = ~needed_nodes(snapshot, ()) & np.logical_or.reduce(leaving)
+            empty = ~nodes_to_keep(snapshot, ()) & np.logical_or.reduce(leaving)
             # The autoscaler chooses among these nodes, so a gang placed there could lose its node.
             used[empty] = snapshot.nodes.allocatable[empty]
         return replace(snapshot, growable=growable, used=used)
@@ -472,7 +472,7 @@ class ManagedPools:
         if not self.by_name:
             return
         self._measure(snapshot)
-        needed = needed_nodes(snapshot, decision.kept_nodes)
+        needed = nodes_to_keep(snapshot, decision.kept_nodes)
         has_plan = self._nodes_with_plans(snapshot.nodes, decision)
         finished_pod_nodes = {pod.node for pod in self.state.members.values() if pod.is_terminal}
         for pool in self.by_name.values():

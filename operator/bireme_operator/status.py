@@ -188,7 +188,7 @@ def admission_status(
     _end_pause(status, job, since)
     for stale in ("queuePosition", "estimatedStart"):
         status.pop(stale, None)
-    progress = starting_message(view) + messages.left_to_scheduler(admit.gang)
+    progress = starting_message(view) + messages.scheduler_note(admit.gang)
     _set_phase(status, "Starting", Reason.ADMITTED, progress)
     status["queue"] = plan.queue
     status["priority"] = priority(admit.ranked)
@@ -206,7 +206,7 @@ def admission_status(
     if admit.passed is not None:
         passed_gangs = messages.ahead_of(admit.passed, admit.gang, admit.is_opportunistic)
         message += f"; {passed_gangs}"
-    message += messages.capped_runtime(admit.gang, snapshot)
+    message += messages.runtime_cap_note(admit.gang, snapshot)
     with_condition(status, "Admitted", True, Reason.ADMITTED, cleaned(message), since)
     return status
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.decision import Decision
-from bireme.core.node_floor import HourForecast, PoolBounds, needed_nodes
+from bireme.core.node_floor import HourForecast, PoolBounds, nodes_to_keep
 from bireme.core.nodes import NodeTable
 from bireme.core.policy import Policy
 from bireme.core.pool_history import PoolHistory
@@ -100,7 +100,7 @@ class Twin:
         growable = own.growable(now)
         assert growable is None or growable.patience_seconds == pool.growable().patience_seconds
         rows = [snapshot.nodes.row[name] for name in table.names]
-        needed = needed_nodes(snapshot, decision.kept_nodes)[rows]
+        needed = nodes_to_keep(snapshot, decision.kept_nodes)[rows]
         own.decide(needed, decision, True, now)
         own._count_written(now)  # as the next turn, soon after, would
         self.looks += 1

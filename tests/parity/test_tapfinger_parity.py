@@ -92,7 +92,7 @@ class PlainGreedy:
     def _start(self, gang: Gang, pool: int, capacity: FreeCapacity) -> Admit:
         free = int(capacity.free[pool, _column(capacity, GPU)])
         size = min(self.most, free) if self.sensitive[int(gang.name)] else 1
-        sized = gang.resized({"host": 1, "worker": size})
+        sized = gang.with_sizes({"host": 1, "worker": size})
         there = np.arange(len(capacity.free)) == pool
         counts: dict[str, IntArray] = {"host": there * 1, "worker": there * size}
         placement = make_placement(sized, capacity.nodes, counts)

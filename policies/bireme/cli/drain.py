@@ -27,7 +27,7 @@ from bireme.core.cycle import run_cycle
 from bireme.core.decision import Decision
 from bireme.core.errors import BiremeError
 from bireme.core.gangs import Gang
-from bireme.core.maintenance import left_after
+from bireme.core.maintenance import placement_without
 from bireme.core.policy import Policy
 from bireme.core.resources import IntArray, add
 from bireme.core.running import RunningGang
@@ -162,7 +162,9 @@ def preview(snapshot: ClusterSnapshot, drained: Collection[str], policy: Policy)
     """Return the effect on every gang with replicas on ``drained`` nodes, by namespace and name."""
     rows = np.array(sorted(snapshot.nodes.row[name] for name in drained), dtype=np.int64)
     affected = {r.gang.uid: r for r in snapshot.running if sum(_replicas_on(rows, r).values())}
-    whole = {uid: r for uid, r in affected.items() if left_after(r, rows, snapshot.nodes) is None}
+    whole = {
+        uid: r for uid, r in affected.items() if placement_without(r, rows, snapshot.nodes) is None
+    }
     decision = run_cycle(_without(snapshot, whole, drained), policy)
     moves = [_move(running, rows, uid in whole, decision) for uid, running in affected.items()]
     return sorted(moves, key=lambda move: move.gang.key)

@@ -1,13 +1,13 @@
-"""Accelerators: which resources of pods and nodes are GPUs and their like, and what each counts.
+"""Accelerators: the resources of pods and nodes that are GPUs and their like, and their weights.
 
-A device plugin offers whatever it likes under an extended resource: GPUs, parts of GPUs, network
-cards, bytes and percentages of a GPU's memory, a file such as /dev/fuse. A number of processes, of
-GPUs held, or of device-seconds makes sense for the first two alone. So a resource is an accelerator
-by its name, and all that counts devices asks here.
+A device plugin may offer anything as an extended resource: GPUs, parts of GPUs, network cards,
+bytes and percentages of a GPU's memory, a file such as /dev/fuse. A number of processes, of held
+GPUs, or of device-seconds makes sense only for the first two. So the name decides whether a
+resource is an accelerator, and all code that counts devices uses this module.
 
 The names are those of the device plugins and DRA drivers that their makers document. Administrators
-add others, or take some away, by the setting ``accelerators``. A share, such as a MIG instance,
-counts as one accelerator unless the setting ``gpuUnits`` says which part of one it is.
+add or remove names by the setting ``accelerators``. A share, such as a MIG instance, counts as one
+accelerator unless the setting ``gpuUnits`` states its fraction.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from fractions import Fraction
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from bireme.core.errors import SettingError, repeated
+from bireme.core.errors import SettingError, find_duplicate
 
-if TYPE_CHECKING:  # numpy, which commands that read objects alone do not wait for
+if TYPE_CHECKING:  # numpy: commands that only read objects do not wait for it
     from bireme.core.resources import Amounts, Request
 
 GPU_UNITS: Final = "bireme.dev/gpu"
-"""What queues are limited to, or guaranteed, in accelerators of whatever kind. No pod asks for it;
+"""The resource in which queues limit and guarantee accelerators of any kind. No pod requests it;
 its unit is a thousandth of an accelerator."""
 MILLI: Final = 1000
 _MAX_NAMES: Final = 4096
@@ -54,9 +54,9 @@ PATTERNS: Final = (
     *("deviceclass.resource.kubernetes.io/gaudi.*", "deviceclass.resource.kubernetes.io/tpu.*"),
     *("deviceclass.resource.kubernetes.io/neuron.*", "deviceclass.resource.kubernetes.io/npu.*"),
 )
-"""The same where a name has a variable part, unless :data:`OTHERS` has it."""
+"""Patterns of accelerators with a variable part, unless :data:`NON_ACCELERATORS` has the name."""
 
-OTHERS: Final = (
+NON_ACCELERATORS: Final = (
     # Network cards.
     *("rdma/*", "*rdma*", "*sriov*", "*/*nic", "*/*nics", "*/hca*", "*/*_hca*", "*/roce*"),
     *("vpc.amazonaws.com/*", "networking.gke.io/*", "mellanox.com/*", "openshift.io/*"),
@@ -87,26 +87,26 @@ OTHERS: Final = (
     *("*_monitoring", "sgx.intel.com/*", "qat.intel.com/*", "dsa.intel.com/*", "iaa.intel.com/*"),
     *("hugepages-*", "squat.ai/*"),
 )
-"""Extended resources that are none, whatever their amount; a name in :data:`NAMES` is one."""
+"""Extended resources that are no accelerators; a name in :data:`NAMES` is one nevertheless."""
 
 
 class Kind(Enum):
-    """A resource, seen by whether training runs on it."""
+    """The kind of a resource, by whether training runs on it."""
 
     ACCELERATOR = auto()
     OTHER = auto()
-    """Known not to be one: cores, memory, network cards and the like."""
+    """No accelerator: cores, memory, network cards and the like."""
     UNKNOWN = auto()
-    """An extended resource that nobody has said anything of."""
+    """An extended resource that no table or setting names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Accelerators:
-    """Which resources are accelerators, and which part of one each counts.
+    """The resources that are accelerators, and the fraction of one for which each counts.
 
     Attributes:
         added, removed: Names and patterns of the setting ``accelerators``.
-        milli_units: Thousandths of an accelerator by name; a name that is missing counts 1000.
+        milli_units: Thousandths of an accelerator by name; a missing name counts 1000.
     """
 
     added: tuple[str, ...] = ()
@@ -118,13 +118,13 @@ class Accelerators:
         return hash((self.added, self.removed, tuple(self.milli_units.items())))
 
     def kind(self, resource: str) -> Kind:
-        """Return what ``resource`` is."""
-        # Looked up for each gang in each cycle. Tenants may ask for as many names as they like.
-        if (found := self._kinds.get(resource)) is None:
-            found = _kind(resource, self.added, self.removed)
+        """Return the kind of ``resource``."""
+        # Called for each gang in each cycle. Tenants may request any number of names.
+        if (kind := self._kinds.get(resource)) is None:
+            kind = _kind(resource, self.added, self.removed)
             if len(self._kinds) < _MAX_NAMES:
-                self._kinds[resource] = found
-        return found
+                self._kinds[resource] = kind
+        return kind
 
     def is_accelerator(self, resource: str) -> bool:
         """Return whether ``resource`` is an accelerator, or a share of one."""
@@ -135,12 +135,12 @@ class Accelerators:
         return sum(n for name, n in _pairs(amounts) if self.is_accelerator(name))
 
     def largest(self, amounts: Amounts | Request) -> str:
-        """Return the accelerator of which ``amounts`` has most; empty for none."""
-        asked = [(n, name) for name, n in _pairs(amounts) if n and self.is_accelerator(name)]
-        return max(asked)[1] if asked else ""
+        """Return the accelerator with the largest amount; empty for none."""
+        requested = [(n, name) for name, n in _pairs(amounts) if n and self.is_accelerator(name)]
+        return max(requested)[1] if requested else ""
 
     def milli(self, amounts: Amounts | Request) -> int:
-        """Return the accelerators in ``amounts`` in thousandths, each share as the part it is."""
+        """Return the accelerators in ``amounts`` in thousandths, each share as its fraction."""
         return sum(
             n * self.milli_units.get(name, MILLI)
             for name, n in _pairs(amounts)
@@ -148,21 +148,21 @@ class Accelerators:
         )
 
     def units(self, amounts: Amounts | Request) -> int | float:
-        """Return the same in accelerators: an integer where it is whole."""
+        """Return the accelerators in ``amounts``: an integer if it is whole."""
         return in_units(self.milli(amounts))
 
     def weight(self, resource: str) -> int | float:
-        """Return what one of ``resource``, an accelerator, counts."""
+        """Return the number of accelerators for which one ``resource`` counts."""
         return in_units(self.milli_units.get(resource, MILLI))
 
     def with_units(self, amounts: Amounts) -> Amounts:
-        """Return ``amounts`` as a queue counts them: with :data:`GPU_UNITS`, if there are any."""
+        """Return ``amounts`` as queues count them: with :data:`GPU_UNITS`, if there are any."""
         milli = self.milli(amounts)
         return {**amounts, GPU_UNITS: milli} if milli else amounts
 
 
 def in_units(milli: int) -> int | float:
-    """Return thousandths of accelerators as accelerators: an integer where that is whole."""
+    """Return thousandths of accelerators as accelerators: an integer if it is whole."""
     return milli // MILLI if milli % MILLI == 0 else milli / MILLI
 
 
@@ -175,7 +175,7 @@ def _kind(resource: str, added: tuple[str, ...], removed: tuple[str, ...]) -> Ki
         return Kind.OTHER
     if resource in NAMES or _matches(resource, added):
         return Kind.ACCELERATOR
-    if "/" not in resource or resource == GPU_UNITS or _matches(resource, OTHERS):
+    if "/" not in resource or resource == GPU_UNITS or _matches(resource, NON_ACCELERATORS):
         return Kind.OTHER
     return Kind.ACCELERATOR if _matches(resource, PATTERNS) else Kind.UNKNOWN
 
@@ -188,8 +188,8 @@ def _matches(resource: str, patterns: tuple[str, ...]) -> bool:
 def _expression(pattern: str) -> re.Pattern[str]:
     """Return the expression of a pattern: ``*`` is any text, ``[ab]`` one of these letters."""
     parts = re.split(r"(\*|\[[^]]+])", pattern)
-    found = (p if p.startswith("[") else ".*" if p == "*" else re.escape(p) for p in parts)
-    return re.compile("".join(found), re.IGNORECASE)
+    pieces = (p if p.startswith("[") else ".*" if p == "*" else re.escape(p) for p in parts)
+    return re.compile("".join(pieces), re.IGNORECASE)
 
 
 DEFAULT: Final = Accelerators()
@@ -204,8 +204,8 @@ def read_accelerators(names: tuple[str, ...], units: tuple[str, ...] = ()) -> Ac
     """Return the accelerators by the settings ``accelerators`` and ``gpu_units``.
 
     Raises:
-        SettingError: a name is none, comes twice, or is no accelerator and has units; units are no
-            number of thousandths from 0.001 to 1000.
+        SettingError: a name is invalid or comes twice, or a name with units is no accelerator;
+            units are no number of thousandths from 0.001 to 1000.
     """
     for text in names:
         if not _NAME.fullmatch(text.removeprefix("-")):
@@ -213,17 +213,17 @@ def read_accelerators(names: tuple[str, ...], units: tuple[str, ...] = ()) -> Ac
                 f"accelerators has {text!r}; write the name of an extended resource, such as"
                 " example.com/npu, with - in front if it is no accelerator; * stands for any text"
             )
-    twice = repeated(text.removeprefix("-") for text in names)
+    twice = find_duplicate(text.removeprefix("-") for text in names)
     if twice is not None:
         raise SettingError(f"accelerators has {twice!r} twice; leave one out")
     added = tuple(text for text in names if not text.startswith("-"))
     removed = tuple(text[1:] for text in names if text.startswith("-"))
-    found = [_read_units(text) for text in units]
-    twice = repeated(name for name, _ in found)
+    unit_pairs = [_read_units(text) for text in units]
+    twice = find_duplicate(name for name, _ in unit_pairs)
     if twice is not None:
         raise SettingError(f"gpu_units has {twice!r} twice; leave one out")
-    accelerators = Accelerators(added, removed, dict(found))
-    for name, _ in found:
+    accelerators = Accelerators(added, removed, dict(unit_pairs))
+    for name, _ in unit_pairs:
         if not accelerators.is_accelerator(name):
             raise SettingError(
                 f"gpu_units has {name!r}, which is no accelerator; correct the name, or add it to"

@@ -1,7 +1,8 @@
-"""What a setting may be, said beside its type: ``lease_seconds: Annotated[int, Within(1)] = 15``.
+"""The allowed values of a setting, beside its type.
 
-Stated once and read by all: the programs check it, the reference tells it, and the chart's schema
-has Helm refuse a value before they do.
+For example ``lease_seconds: Annotated[int, Within(1)] = 15``. They are stated once and
+used by all: the programs check them, the reference lists them, and with the chart's schema Helm
+refuses a value before the programs do.
 """
 
 from collections.abc import Mapping
@@ -14,16 +15,20 @@ from bireme.core.errors import SettingError
 
 @dataclass(frozen=True, slots=True)
 class Within:
-    """A number from ``least`` to ``most``."""
+    """A number from ``minimum`` to ``maximum``."""
 
-    least: float
-    most: float = inf
+    minimum: float
+    maximum: float = inf
 
     def allows(self, value: float) -> bool:
-        return self.least <= value <= self.most
+        return self.minimum <= value <= self.maximum
 
     def __str__(self) -> str:
-        return f"from {self.least} to {self.most}" if self.most < inf else f"at least {self.least}"
+        return (
+            f"from {self.minimum} to {self.maximum}"
+            if self.maximum < inf
+            else f"at least {self.minimum}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +80,7 @@ class Pairs:
 
 
 Bound: TypeAlias = Within | Above | OneOf | Distinct | Pairs
-"""What ``allows`` a value, and in words what that is."""
+"""A check that ``allows`` a value or not, and its description in words."""
 
 
 def bounds_of(cls: type[Any]) -> Mapping[str, Bound]:
@@ -89,9 +94,9 @@ def check_bounds(settings: Any) -> None:
     """Check every field of a settings dataclass that has bounds.
 
     Raises:
-        SettingError: names the first that is outside, its value and what it must be.
+        SettingError: names the first field outside its bounds, its value and the bounds.
     """
-    for name, bound in bounds_of(type(settings)).items():
+    for name, limits in bounds_of(type(settings)).items():
         value = getattr(settings, name)
-        if not bound.allows(value):
-            raise SettingError(f"{name} is {value!r}; it must be {bound}")
+        if not limits.allows(value):
+            raise SettingError(f"{name} is {value!r}; it must be {limits}")

@@ -1,16 +1,15 @@
-"""Whom a cycle asks: one policy for all gangs, or beside it canaries for those of their queues.
+"""The policies of a cycle: one policy for all gangs, and canaries for the gangs of some queues.
 
-There is one total order. Every orderer orders all gangs. The canary's then hands out anew the
-places that the policy's order gave to the canary's gangs, so that no other gang changes its place.
-Its sizer sizes these gangs and its placer places them.
+There is one total order. Every orderer orders all gangs. The canary's order then permutes the
+places that the policy's order gave to the canary's gangs, so no other gang changes its place. The
+canary's sizer sizes these gangs and its placer places them.
 
-Who stops whom is the policy's claim, as without canaries. Of two gangs of one canary, one makes
-room for the other only where the canary's claim allows it too. The canary's claim alone would not
-do: claims of two orderers do not compare, and a gang of the canary could stop another by the one,
-that one a stranger by the other, and the stranger the first again. As it is, every stop goes down
-in the policy's claims, and a canary stops no gang that the policy would not let it stop.
+The policy's claim decides which gang stops another, as without canaries. Between two gangs of one
+canary, the canary's claim must allow it as well. The canary's claim alone does not suffice: mixing
+two priority scales could create a preemption cycle. With this rule every stop goes down in the
+policy's claims, and a canary stops no gang that the policy would not stop.
 
-Each is behind its own guardrails: where an answer of a canary is not valid, its rules answer, and
+Each policy is behind its own guardrails: if an answer of a canary is invalid, its rules answer, and
 the fault counts as the canary's.
 """
 
@@ -27,16 +26,16 @@ from bireme.core.snapshot import ClusterSnapshot
 
 
 def canary_of(queue: str, queues: Mapping[str, Queue], canaries: Sequence[Canary]) -> Canary | None:
-    """Return the first of ``canaries`` that names ``queue`` or one above it; None without one."""
+    """Return the first of ``canaries`` that names ``queue`` or an ancestor; None without one."""
     path = with_those_above(queue, queues)
-    return next((each for each in canaries if not each.queues.isdisjoint(path)), None)
+    return next((canary for canary in canaries if not canary.queues.isdisjoint(path)), None)
 
 
 class OverruledError(OrderError):
-    """The orderer of ``decider`` gave no valid answer: the next one of it must order."""
+    """The orderer of ``decider`` gave no valid answer: its next orderer must order."""
 
-    def __init__(self, decider: "_Decider", why: str) -> None:
-        super().__init__(why)
+    def __init__(self, decider: "_Decider", reason: str) -> None:
+        super().__init__(reason)
         self.decider = decider
 
 
@@ -56,14 +55,14 @@ class _Decider:
         except OrderError as error:
             raise OverruledError(self, str(error)) from error
 
-    def overrule(self, why: str) -> None:
-        """Let the next orderer order: that of the rules, then arrival, which cannot fail."""
-        self._fault = self._fault or why  # the first is the policy's own
+    def overrule(self, reason: str) -> None:
+        """Switch to the next orderer: the rules' own, then arrival, which cannot fail."""
+        self._fault = self._fault or reason  # the first fault is the policy's own
         self.orderer = next(self._orderers)
 
     @property
     def fault(self) -> str:
-        """What was wrong with its answers; empty if nothing was."""
+        """The fault of its answers; empty if they were valid."""
         return "; ".join(filter(None, (self._fault, self.sizer.fault, self.placer.fault)))
 
 
@@ -78,28 +77,30 @@ class Deciders:
 
     @property
     def fallback(self) -> str:
-        """Why the policy's own answers were not used; empty when they were."""
+        """Why the policy's own answers were not used; empty if they were."""
         return self._policy.fault
 
     @property
     def canary_fallbacks(self) -> tuple[tuple[str, str], ...]:
-        """The same of the canaries whose answers were not used, by name."""
-        return tuple((each.name, each.fault) for each in self._by_name.values() if each.fault)
+        """The faults of the canaries whose answers were not used, by name."""
+        return tuple(
+            (decider.name, decider.fault) for decider in self._by_name.values() if decider.fault
+        )
 
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
-        """Return all ``gangs``, each once. Raises OverruledError where an answer is not valid."""
+        """Return all ``gangs``, each once. Raises OverruledError if an answer is invalid."""
         ranked = self._policy.order(gangs, snapshot)
         if not self._by_name:
             return ranked
         claims = {entry.gang.uid: entry for entry in ranked}
         deciders = [self._of(entry.gang) for entry in ranked]
         for canary in self._by_name.values():
-            places = [at for at, decider in enumerate(deciders) if decider is canary]
+            places = [index for index, decider in enumerate(deciders) if decider is canary]
             if not places:
                 continue
-            own = (e for e in canary.order(gangs, snapshot) if self._of(e.gang) is canary)
-            for at, entry in zip(places, own, strict=True):
-                ranked[at] = replace(
+            canary_ranked = (e for e in canary.order(gangs, snapshot) if self._of(e.gang) is canary)
+            for index, entry in zip(places, canary_ranked, strict=True):
+                ranked[index] = replace(
                     entry,
                     preemption_priority=claims[entry.gang.uid].preemption_priority,
                     stop_priority=claims[entry.gang.uid].stop_priority,
@@ -118,32 +119,38 @@ class Deciders:
             raise OverruledError(self._policy, str(error)) from error
 
     def sizes(self, order: TotalOrder, snapshot: ClusterSnapshot) -> Sizes:
-        """Return the sizes that the sizers want; gangs they leave out have none."""
+        """Return the target sizes of the sizers; gangs that they leave out have none."""
         sizes = self._policy.sizer.sizes(order, snapshot)
         if not self._by_name:
             return sizes
-        # A sizer may share out among all gangs, so each is asked about all of them.
-        answers = {each: each.sizer.sizes(order, snapshot) for each in self._by_name.values()}
+        # A sizer may divide resources among all gangs, so each sizer sees all of them.
+        answers = {
+            decider: decider.sizer.sizes(order, snapshot) for decider in self._by_name.values()
+        }
         answers[self._policy] = sizes
-        gangs = [*snapshot.waiting, *(held.gang for held in snapshot.running_table.gangs)]
-        found = {gang.uid: answers[self._of(gang)].get(gang.uid) for gang in gangs}
-        return {uid: each for uid, each in found.items() if each is not None}
+        gangs = [*snapshot.waiting, *(running.gang for running in snapshot.running_table.gangs)]
+        sizes_by_uid = {gang.uid: answers[self._of(gang)].get(gang.uid) for gang in gangs}
+        return {
+            uid: size_by_task
+            for uid, size_by_task in sizes_by_uid.items()
+            if size_by_task is not None
+        }
 
     def place(self, gang: Gang, capacity: FreeCapacity) -> Placement | None:
         """Return a valid placement of the whole gang, or None."""
         return self._of(gang).placer.place(gang, capacity)
 
     def faster(self, running: RunningGang, capacity: FreeCapacity, now: float) -> Placement | None:
-        """Return where it pays to stop ``running`` and start it again, or None."""
+        """Return the places to which moving ``running`` pays off, or None."""
         return self._of(running.gang).placer.faster(running, capacity, now)
 
     def _of(self, gang: Gang) -> _Decider:
-        """Return who decides for ``gang``."""
+        """Return the decider for ``gang``."""
         if not self._by_name:
             return self._policy
-        found = self._by_queue.get(gang.queue)
-        if found is None:
+        decider = self._by_queue.get(gang.queue)
+        if decider is None:
             canary = canary_of(gang.queue, self._queues, self._canaries)
-            found = self._policy if canary is None else self._by_name[canary.name]
-            self._by_queue[gang.queue] = found
-        return found
+            decider = self._policy if canary is None else self._by_name[canary.name]
+            self._by_queue[gang.queue] = decider
+        return decider

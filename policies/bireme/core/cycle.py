@@ -33,9 +33,9 @@ from bireme.core.reservations import CapacityLedger, reserve
 from bireme.core.resources import BoolArray
 from bireme.core.returns import returning_gangs, returning_place, sizes_of_start
 from bireme.core.running import RunningGang
-from bireme.core.scale_up import Lent, ScaleUp
+from bireme.core.scale_up import ReclaimableUsage, ScaleUp
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.core.turns import MIN_VISITS, Beyond, Turns, in_line
+from bireme.core.turns import MIN_VISITS, OverLimitGang, Turns, within_limit
 
 _P = ParamSpec("_P")
 _ONE_TURN: Final = Turns()
@@ -47,25 +47,25 @@ def run_cycle(
     """Decide on the waiting gangs of ``snapshot``, and on running ones that must change.
 
     Without ``explain`` the decision is the same, but its actions have no messages, and its
-    reservations do not say when they should come true sooner. Whom it reaches where there is no
-    time for all, ``turns`` say.
+    reservations do not say what would make them come true sooner. ``turns`` decides which gangs
+    the cycle considers when time runs out.
     """
     windows = Maintenance.of(snapshot, explain)
     if windows is not None:
         snapshot = windows.snapshot
     deciders = Deciders(policy, snapshot)
-    # A learned placer knows only the nodes of the snapshot, so new nodes are for the rules.
+    # A learned placer knows only the nodes of the snapshot, so the rules place gangs on new nodes.
     new_nodes = CheckedPlacer(policy.rules or policy, snapshot) if snapshot.growable else None
-    # Who moved to a node that it is then kept off for maintenance would move for nothing.
+    # No moves while maintenance is planned: the target node could be excluded next.
     may_move = can_move(policy) and windows is None
     decision: Decision | None = None
-    # An orderer that fails, loses or invents a gang is overruled by the rules in the same cycle.
+    # If an orderer fails, or loses or invents a gang, the rules overrule it in the same cycle.
     while decision is None:
         try:
             decision = _decide(snapshot, deciders, new_nodes, explain, turns, may_move)
         except OverruledError as error:
             error.decider.overrule(str(error))
-    decision = decision if windows is None else windows.decided(decision, deciders, explain)
+    decision = decision if windows is None else windows.apply(decision, deciders, explain)
     return replace(decision, fallback=deciders.fallback, canary_fallbacks=deciders.canary_fallbacks)
 
 
@@ -85,17 +85,17 @@ def _decide(
         snapshot.queues, snapshot.queue_usage, snapshot.total, snapshot.nodes.accelerators
     )
 
-    # 1. Set aside gangs with a configuration fault: waiting longer cannot help them.
-    #    By uid, so that the order in which gangs are listed changes nothing.
+    # 1. Set aside gangs with a configuration fault: waiting longer cannot help them. The order
+    #    is by uid, so the order of the listing changes nothing.
     waiting = sorted(snapshot.waiting, key=lambda gang: gang.uid)
     faulty = [hold for gang in waiting if (hold := configuration_fault(gang, snapshot, queues))]
     faulty_uids = {hold.gang.uid for hold in faulty}
-    #    Of the others none has waited while waiting could not have helped it.
+    #    Time during which a gang could not start does not count as waiting.
     now = snapshot.now
     sound = [gang.in_line(now) for gang in waiting if gang.uid not in faulty_uids]
 
-    # 2. Order the rest by the policy. First go the gangs that lost a node, then those past their
-    #    wait bound, as far as these hold no more than their share.
+    # 2. Order the rest by the policy. Gangs that lost a node go first, then gangs past their
+    #    wait bound, as long as these use no more than their share.
     ranked = deciders.order(sound, snapshot)
     scale_up = ScaleUp(snapshot, new_nodes, explain) if new_nodes is not None else None
     obstacle = partial(
@@ -106,31 +106,30 @@ def _decide(
     overdue = OverdueLine(snapshot, candidates, queues, obstacle)
     urgent = _urgent(ranked, overdue)
     urgent_uids = frozenset(entry.gang.uid for entry in urgent)
-    others = [e for e in ranked if e.gang.uid not in urgent_uids] if urgent else ranked
+    ordinary = [e for e in ranked if e.gang.uid not in urgent_uids] if urgent else ranked
 
-    # 3. Set aside what is beyond the line of its namespace. No rule looks at these gangs.
-    looked_at, beyond = in_line([*urgent, *others], snapshot.settings, turns)
+    # 3. Set aside the gangs over their namespace's limit. No rule considers these gangs.
+    looked_at, beyond = within_limit([*urgent, *ordinary], snapshot.settings, turns)
     if beyond:
         sound = [entry.gang for entry in looked_at]
         snapshot = replace(snapshot, waiting=tuple(sound))
         urgent = [entry for entry in looked_at if entry.gang.uid in urgent_uids]
-        others = list(looked_at[len(urgent) :])
+        ordinary = list(looked_at[len(urgent) :])
 
-    # 4. Ask the sizer, if there is one, how large elastic gangs should be. Running gangs are
-    #    ordered too once it or preemption asks, which most cycles never do.
+    # 4. Ask the sizer, if any, for the target sizes of elastic gangs. Running gangs are ordered
+    #    only if the sizer or preemption needs it; most cycles do not.
     order = TotalOrder(deciders, snapshot, sound)
-    wanted = deciders.sizes(order, snapshot)
+    target_sizes = deciders.sizes(order, snapshot)
 
     # 5. Visit the gangs in order. Among those that are not urgent, queues within their guarantee
-    #    go before queues that borrow, which depends on what was admitted before. Gangs whose pods
-    #    are still ending, and that return before all others, get theirs after those that wait
-    #    already to return.
+    #    go before queues that borrow, which depends on earlier admissions. A gang that returns
+    #    before its pods have ended gets its places after the returning gangs that already wait.
     admission = AdmissionPass(
-        snapshot, deciders, order, queues, explain, wanted, urgent_uids, overdue, scale_up
+        snapshot, deciders, order, queues, explain, target_sizes, urgent_uids, overdue, scale_up
     )
     actions: list[Action] = []
     unreached = {gang.uid: gang for gang in sound}
-    for number, entry in enumerate(_in_turn(urgent, others, queues, turns)):
+    for number, entry in enumerate(_in_turn(urgent, ordinary, queues, turns)):
         if not turns.is_time_left() and number >= MIN_VISITS:
             break
         if not entry.gang.displaced:
@@ -141,14 +140,14 @@ def _decide(
     admission.position += len(unreached)
     actions.extend(admission.hold_beyond(beyond))
 
-    # 6. Shrink elastic gangs to what the sizer wants, or let them grow into what is left. After
+    # 6. Shrink elastic gangs to the sizer's target, or grow them into free capacity. This follows
     #    the admissions: growth never keeps a gang from starting.
     actions.extend(admission.resizes())
 
-    # 7. Move gangs that start to the places they prefer, among those that nobody else got.
-    actions = admission.preferred(actions, turns.is_time_left)
+    # 7. Move starting gangs to the places they prefer, among places that are still free.
+    actions = admission.move_to_preferred(actions, turns.is_time_left)
 
-    # 8. Where nobody waits, move running gangs to faster GPUs that are left.
+    # 8. If no gang waits, move running gangs to faster free GPUs.
     if may_move and not admission.position and admission.blocked is None:
         changing = {action.gang.uid for action in actions}
         actions.extend(moves(snapshot, deciders, order, admission.ledger, changing, explain))
@@ -161,17 +160,17 @@ def _decide(
         return decision
     blocked = admission.blocked.gang if admission.blocked is not None else None
     return scale_up.apply(
-        decision, admission.short, admission.ledger, queues, blocked, admission.lent
+        decision, admission.short, admission.ledger, queues, blocked, admission.reclaimable
     )
 
 
 def _in_turn(
-    urgent: Sequence[Ranked], others: Sequence[Ranked], queues: QueueTree, turns: Turns
+    urgent: Sequence[Ranked], ordinary: Sequence[Ranked], queues: QueueTree, turns: Turns
 ) -> Iterator[Ranked]:
-    """Yield ``urgent``, then ``others``, in the order in which the cycle visits them."""
-    for group in turns.groups(urgent, others):
+    """Yield ``urgent``, then ``ordinary``, in the order in which the cycle visits them."""
+    for group in turns.groups(urgent, ordinary):
         yield from group.urgent
-        yield from queues.merge(group.others)
+        yield from queues.merge(group.ordinary)
 
 
 @dataclass(slots=True)
@@ -179,20 +178,22 @@ class AdmissionPass:
     """One pass over the waiting gangs, in order: admit, make room, reserve, or hold.
 
     Capacity and queues only shrink during a pass, so a shape that did not fit once is not tried
-    again. Most of a long line is held that way, without asking the placer.
+    again. Most gangs of a long queue are held that way, without a placer call.
 
     Attributes:
-        wanted: The sizer's sizes by uid and task name. A gang left out starts as asked or at its
-            minimum, and grows towards its maximum when no gang waits.
+        target_sizes: The sizer's sizes by uid and task name. A gang without one starts at its
+            requested size or its minimum, and grows towards its maximum when no gang waits.
         urgent: Uids of gangs that lost a node, and of those in the line past their wait bound.
-        overdue: That line.
+        overdue: The line of gangs past their wait bound.
         scale_up: The node pools that may grow; None without any.
-        short: Gangs that only lack room, at the size they asked for last.
+        short: Gangs that lack only capacity, at the size they last asked for.
         position: Gangs held so far; configuration faults do not count.
         blocked: The first gang that capacity blocks; it has the reservation.
-        returns: Gangs that places are kept for until their pods have ended; None before that.
-        lent: What the first gang that only lacks room gets back of others, where there are pools.
-        blocked_queues: By name, the urgent gang for which a queue admits nothing else.
+        returns: Returning gangs whose places are kept until their pods have ended; None before
+            they are determined.
+        reclaimable: Usage that victims would free for the first blocked gang; only with growable
+            pools.
+        blocked_queues: By queue name, the urgent gang for which the queue admits nothing else.
     """
 
     snapshot: ClusterSnapshot
@@ -200,7 +201,7 @@ class AdmissionPass:
     order: TotalOrder
     queues: QueueTree
     explain: bool
-    wanted: Mapping[str, Mapping[str, int]]
+    target_sizes: Mapping[str, Mapping[str, int]]
     urgent: frozenset[str]
     overdue: OverdueLine
     scale_up: ScaleUp | None = None
@@ -211,18 +212,18 @@ class AdmissionPass:
     position: int = 0
     blocked: Ranked | None = None
     returns: list[Gang] | None = None
-    lent: Lent | None = None
+    reclaimable: ReclaimableUsage | None = None
     blocked_queues: dict[str, Gang] = field(default_factory=dict)
     _too_large: tuple[set[object], set[object]] = field(default_factory=lambda: (set(), set()))
-    """Shapes that did not fit now, and beside the reservation."""
-    _held: set[tuple[object, str]] = field(default_factory=set)
-    """Shape and queue of gangs that wait for capacity behind the blocked gang, without a limit."""
+    """Shapes that do not fit now, and shapes that do not fit beside the reservation."""
+    _blocked_shapes: set[tuple[object, str]] = field(default_factory=set)
+    """Shape and queue of gangs without a limit that wait for capacity behind the blocked gang."""
     _fitting: dict[object, int] = field(default_factory=dict)
-    """Shapes that fitted now, with the number of ledger changes at that moment."""
+    """Shapes that fit now, with the number of ledger changes at that moment."""
     _unforeseen: set[object] = field(default_factory=set)
-    """Shapes that would not fit if all that runs had ended: what is in the way is no gang's."""
+    """Shapes that would not fit if all running gangs had ended: pods outside gangs block them."""
     _missing: dict[object, tuple[int, str]] = field(default_factory=dict)
-    """What a shape lacks in words, with the number of ledger changes at that moment."""
+    """Text on the missing resources of a shape, with the number of ledger changes then."""
 
     def __post_init__(self) -> None:
         snapshot = self.snapshot
@@ -236,25 +237,25 @@ class AdmissionPass:
             self.queues,
             self.order,
             self.ledger,
-            self.wanted,
+            self.target_sizes,
             self.overdue,
         )
 
     def visit(self, entry: Ranked) -> list[Action]:
         """Return the actions for one waiting gang, and for others that make room for it."""
         gang = entry.gang
-        if self._equals_held(entry):
+        if self._equals_blocked_shape(entry):
             self.position += 1
             return [self._wait_for_capacity(entry, gang)]
         if (barrier := self._barrier(gang)) is not None:
             return [self._wait_behind_barrier(entry, barrier)]
 
-        # 1. Its queues allow it and it fits what is free for it now: admit.
+        # 1. Its queues allow it and it fits the free capacity: admit.
         sizes = self._sizes(gang)
         for size in sizes:
             if self._is_within_limits(size) and (placement := self._place(size)) is not None:
                 return [self._admit(entry, size, placement)]
-        #    Or it fits what is reserved, and can be stopped once that is needed: admit it as well.
+        #    Or it fits the reserved places and may be stopped for them: admit it as well.
         for size in sizes:
             if (placement := self._yielding_place(entry, size)) is not None:
                 return [self._admit(entry, size, placement, is_opportunistic=True)]
@@ -263,26 +264,26 @@ class AdmissionPass:
             return [Hold(gang, *verdict, ranked=entry)]
         self.position += 1
         if (over := self.quotas.excess(smallest)) is not None:
-            # Nobody is stopped and nothing is reserved for it: that would not help.
+            # No gang stops and nothing is reserved for it: that would not help.
             message = self._text(messages.over_quota, *over)
             return [Hold(gang, Reason.OVER_QUOTA, message, self.position, entry)]
 
-        # 2. It fits once gangs have left that are being stopped already: keep those places.
-        kept = self.preemptor.waits_for_leaving(smallest)
-        if kept is not None:
-            return [self._keep(entry, smallest, kept, ())]
+        # 2. It fits once stopping gangs have ended: keep those places.
+        reserved_places = self.preemptor.waits_for_leaving(smallest)
+        if reserved_places is not None:
+            return [self._keep(entry, smallest, reserved_places, ())]
 
         # 3. Lower gangs can shrink or stop for it: let them, and keep their places for it.
         room = self.preemptor.make_room(entry, smallest)
         if room is not None:
-            victims, kept = room
-            self._held.clear()  # what is left over may be enough for others
+            victims, reserved_places = room
+            self._blocked_shapes.clear()  # spare capacity may be enough for others
             return [
                 *self._stop_or_shrink(entry, victims),
-                self._keep(entry, smallest, kept, victims),
+                self._keep(entry, smallest, reserved_places, victims),
             ]
 
-        # 4. Another gang has a claim that is for one pod alone: capacity would not help.
+        # 4. Another gang uses a claim that only one pod may use: capacity would not help.
         if (used := self._claim_in_use(smallest)) is not None:
             message = self._text(messages.claim_in_use, *used)
             return [Hold(gang, Reason.CLAIM_NOT_READY, message, self.position, entry)]
@@ -302,10 +303,10 @@ class AdmissionPass:
                 continue  # it will not start, however much is kept for it
             self.returns.append(gang)
             for size in sizes_of_start(gang):
-                kept = returning_place(running, size, self.ledger, self.placer)
-                if kept is not None:
-                    # Its queues and quotas count what it uses still.
-                    self.ledger.keep(size, kept)
+                places = returning_place(running, size, self.ledger, self.placer)
+                if places is not None:
+                    # Its queues and quotas still count its usage.
+                    self.ledger.keep(size, places)
                     break
             else:
                 self._reserve_return(self.order.places[gang.uid][1])
@@ -316,98 +317,102 @@ class AdmissionPass:
             return
         nobody = np.zeros(len(self.snapshot.running_table.gangs), dtype=np.bool_)
         smallest = entry.gang.at_minimum
-        found = reserve(
+        reservation = reserve(
             smallest, self.ledger, self.snapshot, self.placer, True, nobody, self.explain
         )
-        if found is not None:
+        if reservation is not None:
             self.blocked = entry
 
-    def hold_beyond(self, beyond: Iterable[Beyond]) -> Iterator[Hold]:
+    def hold_beyond(self, beyond: Iterable[OverLimitGang]) -> Iterator[Hold]:
         """Yield holds for gangs beyond the line of their namespace: all others go before them."""
-        for each in beyond:
-            if each.told is not None:
-                yield replace(each.told, gang=each.entry.gang, ranked=each.entry)
+        for over in beyond:
+            if over.never_fits_hold is not None:
+                yield replace(over.never_fits_hold, gang=over.entry.gang, ranked=over.entry)
                 continue
             self.position += 1
-            message = self._text(messages.beyond_line, each, self.snapshot.settings)
-            gang, reason = each.entry.gang, Reason.OVER_NAMESPACE_LIMIT
-            yield Hold(gang, reason, message, self.position, each.entry)
+            message = self._text(messages.beyond_line, over, self.snapshot.settings)
+            gang, reason = over.entry.gang, Reason.OVER_NAMESPACE_LIMIT
+            yield Hold(gang, reason, message, self.position, over.entry)
 
     def resizes(self) -> Iterator[Resize]:
-        """Yield changes of running elastic gangs that make room for no gang in particular."""
+        """Yield size changes of running elastic gangs that make room for no gang in particular."""
         table = self.snapshot.running_table
-        elastic = (table.gangs[at] for at in np.flatnonzero(table.is_elastic).tolist())
+        elastic = (table.gangs[index] for index in np.flatnonzero(table.is_elastic).tolist())
         able = {r.gang.uid: r for r in elastic if self._may_resize(r)}
         growing: dict[RunningGang, Mapping[str, int]] = {}
         for entry in self.order.ranked if able else ():
             running = able.get(entry.gang.uid)
             if running is None:
                 continue
-            sizes = self.wanted.get(running.gang.uid)
-            kept = sizes and smaller(running, sizes, self.snapshot.nodes)
-            if kept:
+            sizes = self.target_sizes.get(running.gang.uid)
+            placement = sizes and smaller(running, sizes, self.snapshot.nodes)
+            if placement:
                 message = "the sizer wants it smaller" if self.explain else ""
-                yield Resize(running, kept, message, Reason.SHRUNK)
+                yield Resize(running, placement, message, Reason.SHRUNK)
             elif sizes is not None or not self.position:
-                most = {task.name: task.maximum for task in running.gang.tasks}
-                growing[running] = most if sizes is None else sizes
-        # All shrink before the first grows, or growth would depend on the order of the two.
+                max_sizes = {task.name: task.maximum for task in running.gang.tasks}
+                growing[running] = max_sizes if sizes is None else sizes
+        # All shrink before the first grows, so that growth does not depend on the order of the
+        # gangs.
         for running, sizes in growing.items():
             yield from self._grow(running, sizes)
 
-    def preferred(
+    def move_to_preferred(
         self, actions: Sequence[Action], is_time_left: Callable[[], bool]
     ) -> list[Action]:
-        """Return ``actions`` with gangs that start on places they prefer, while there is time."""
-        # If those that start before somebody for whom others are stopped went elsewhere, these
-        # might be stopped in vain.
-        waits = [at for at, a in enumerate(actions) if a.reason is Reason.WAITING_FOR_PREEMPTION]
+        """Return ``actions`` with starting gangs on places they prefer, while there is time."""
+        # Do not move gangs placed before a preemptor: its victims might then be stopped for
+        # nothing.
+        waits = [
+            index for index, a in enumerate(actions) if a.reason is Reason.WAITING_FOR_PREEMPTION
+        ]
         first = waits[-1] + 1 if waits else 0
-        placed = [a.gang for a in actions if not isinstance(a, Hold)]
+        placed_gangs = [a.gang for a in actions if not isinstance(a, Hold)]
         return [
-            self._preferred(a)
-            if at >= first
+            self._move_to_preferred(a)
+            if index >= first
             and isinstance(a, Admit)
             and preferences.has_any(a.gang, self.snapshot.nodes)
-            and not preferences.is_leant_on(a.gang, placed)
+            and not preferences.is_leant_on(a.gang, placed_gangs)
             and is_time_left()
             else a
-            for at, a in enumerate(actions)
+            for index, a in enumerate(actions)
         ]
 
-    def _preferred(self, action: Admit) -> Admit:
+    def _move_to_preferred(self, action: Admit) -> Admit:
         gang, placement = action.gang, action.placement
         self.ledger.give_back(gang, placement)
         room = self.ledger.room_for(gang)
-        placement = preferences.preferred(gang, placement, room, self.placer)
+        placement = preferences.find_preferred_placement(gang, placement, room, self.placer)
         self.ledger.take(gang, placement)
-        whole, passed, yields = action.ranked.gang, action.passed, action.is_opportunistic
-        message = self._text(messages.admitted, gang, whole, placement, passed, yields)
+        whole, passed_gang, yields = action.ranked.gang, action.passed, action.is_opportunistic
+        message = self._text(messages.admission, gang, whole, placement, passed_gang, yields)
         return replace(action, placement=placement, message=message)
 
     # --- limits and places ---
 
     def _sizes(self, gang: Gang) -> tuple[Gang, ...]:
-        """Sizes at which a waiting gang may start, the most wanted first."""
-        wanted = self.wanted.get(gang.uid)
-        if wanted is not None:
-            return tuple(dict.fromkeys((gang.resized(wanted), gang.at_minimum)))
+        """Sizes at which a waiting gang may start, the preferred first."""
+        targets = self.target_sizes.get(gang.uid)
+        if targets is not None:
+            return tuple(dict.fromkeys((gang.with_sizes(targets), gang.at_minimum)))
         return (gang,) if gang.at_minimum is gang else (gang, gang.at_minimum)
 
-    def _equals_held(self, entry: Ranked) -> bool:
-        """Return whether a gang of this shape and queue waits for capacity, and this one must too.
+    def _equals_blocked_shape(self, entry: Ranked) -> bool:
+        """Return whether a gang of this shape and queue already waits for capacity, so this must
+        too.
 
-        It saves most of the time of a long line.
+        This check saves most of the time of a long queue.
         """
         gang = entry.gang
-        # Capacity only shrinks, so the two could differ only in who may be stopped for them.
+        # Capacity only shrinks, so the two could differ only in the gangs that may stop for them.
         return (
-            (self.snapshot.shape(gang), gang.queue) in self._held
+            (self.snapshot.shape(gang), gang.queue) in self._blocked_shapes
             and not self.blocked_queues
             and gang.at_minimum is gang
             and not gang.charges
-            and gang.uid not in self.wanted
-            and self.preemptor.is_hopeless(entry, gang)
+            and gang.uid not in self.target_sizes
+            and self.preemptor.is_known_infeasible(entry, gang)
         )
 
     def _barrier(self, gang: Gang) -> Gang | None:
@@ -417,21 +422,21 @@ class AdmissionPass:
 
     def _is_within_limits(self, gang: Gang) -> bool:
         """Return whether its queues, beside the blocked gang, and its quotas allow ``gang``."""
-        # A gang that ends in time may not pass either: the limit would still be in the way of the
-        # blocked gang, and any other gang could take the places.
+        # Even a gang that ends in time may not pass: the limit would still stop the blocked gang,
+        # and any other gang could take the places.
         if self.queues.excess(gang.queue, gang.demand, beside_reserved=True) is not None:
             return False
         return not gang.charges or self.quotas.excess(gang) is None
 
     def _yielding_place(self, entry: Ranked, gang: Gang) -> Placement | None:
         """Return places for ``gang`` that it would yield to the blocked gang, or None."""
-        # It is held where its limits are in the way, whoever else waits.
+        # Its limits hold it, whichever other gang waits.
         if self.blocked is None or not self._is_within_limits(gang) or not self._fits_now(gang):
             return None
-        # Its grace would come on top of that of the gang which returns.
-        if any(each.uid == self.blocked.gang.uid for each in self.returns or ()):
+        # Its grace period would add to that of the returning gang.
+        if any(returning.uid == self.blocked.gang.uid for returning in self.returns or ()):
             return None
-        # A node comes in minutes: too soon to start in its place.
+        # A new node comes within minutes: it is too early to start in its place.
         if self.scale_up is not None and self.scale_up.may_help(self.blocked.gang):
             return None
         if not self.ledger.may_end_in_time(gang):
@@ -442,7 +447,7 @@ class AdmissionPass:
 
     def _place(self, gang: Gang) -> Placement | None:
         room, shape = self.ledger.room_for(gang), self.snapshot.shape(gang)
-        # What does not fit now fits still less beside the reservation.
+        # A gang that does not fit now does not fit beside the reservation either.
         too_large = self._too_large[room is not self.ledger.now]
         if shape in too_large or shape in self._too_large[0]:
             return None
@@ -452,11 +457,11 @@ class AdmissionPass:
         return placement
 
     def _fits_now(self, gang: Gang) -> bool:
-        """Return whether only what is reserved for the blocked gang is in the way of ``gang``."""
+        """Return whether only the blocked gang's reservation keeps ``gang`` from starting."""
         shape = self.snapshot.shape(gang)
         if shape in self._too_large[0]:
             return False
-        # "It fits" ends with the next admission, unlike "it does not".
+        # "It fits" holds until the next admission only; "it does not" holds for the whole pass.
         if self._fitting.get(shape) != self.ledger.changes:
             now = self.ledger.now
             if now.lacks(gang) or self.placer.place(gang, now) is None:
@@ -469,25 +474,25 @@ class AdmissionPass:
         return start_obstacle(gang, self.snapshot, self.queues, self.placer, self.scale_up)
 
     def _claim_in_use(self, gang: Gang) -> tuple[Key, Gang | None] | None:
-        """Return a claim that ``gang`` needs for one pod alone, and the gang that uses it; or None.
+        """Return a single-pod claim that ``gang`` needs and the gang that uses it, or None.
 
-        The gang is None where a pod of none uses it.
+        The gang is None where a pod outside all gangs uses the claim.
         """
-        there = self.ledger.now.occupants if gang.has_rules else NOBODY
+        occupants = self.ledger.now.occupants if gang.has_rules else NOBODY
         kinds = [task.pod for task in gang.tasks if task.pod is not None]
-        used = min((each for kind in kinds for each in there.users_of_claims(kind)), default=None)
+        used = min((use for kind in kinds for use in occupants.users_of_claims(kind)), default=None)
         if used is None:
             return None
         claim, uid = used
-        held = self.snapshot.running_by_uid.get(uid)
-        waiting = (each for each in self.snapshot.waiting if each.uid == uid)
-        return claim, held.gang if held is not None else next(waiting, None)
+        running = self.snapshot.running_by_uid.get(uid)
+        waiting = (candidate for candidate in self.snapshot.waiting if candidate.uid == uid)
+        return claim, running.gang if running is not None else next(waiting, None)
 
     # --- actions ---
 
-    def _text(self, form: Callable[_P, str], *given: _P.args, **named: _P.kwargs) -> str:
-        # Messages of a long line cost more than the decision; a simulation reads none.
-        return form(*given, **named) if self.explain else ""
+    def _text(self, form: Callable[_P, str], *args: _P.args, **kwargs: _P.kwargs) -> str:
+        # Messages of a long queue cost more than the decision; a simulation reads none.
+        return form(*args, **kwargs) if self.explain else ""
 
     def _admit(
         self, entry: Ranked, gang: Gang, placement: Placement, is_opportunistic: bool = False
@@ -495,15 +500,20 @@ class AdmissionPass:
         self.ledger.take(gang, placement, is_opportunistic)
         self.queues.take(gang.queue, gang.demand)
         self.quotas.take(gang)
-        passed = self.blocked.gang if self.blocked is not None else None
-        text = self._text(messages.admitted, gang, entry.gang, placement, passed, is_opportunistic)
-        return Admit(gang, placement, entry, text, passed=passed, is_opportunistic=is_opportunistic)
+        passed_gang = self.blocked.gang if self.blocked is not None else None
+        text = self._text(
+            messages.admission, gang, entry.gang, placement, passed_gang, is_opportunistic
+        )
+        return Admit(
+            gang, placement, entry, text, passed=passed_gang, is_opportunistic=is_opportunistic
+        )
 
     def _keep(
         self, entry: Ranked, gang: Gang, placement: Placement, victims: Sequence[Candidate]
     ) -> Hold:
-        """Hold ``gang`` until its places are free, and keep them from all other gangs."""
-        # As if it had started: later gangs find neither its places nor its share of the limits.
+        """Hold ``gang`` until its places are free, and keep other gangs off them."""
+        # Count the gang as started: later gangs find neither its places nor its share of the
+        # limits.
         self.ledger.keep(gang, placement)
         self.queues.take(gang.queue, gang.demand)
         self.quotas.take(gang)
@@ -519,16 +529,19 @@ class AdmissionPass:
         beneficiary = entry.gang
         for victim in victims:
             gang = victim.running.gang
-            if victim.kept is None:
-                ranked, lent = self.order.places[gang.uid][1], victim.running.is_opportunistic
+            if victim.remaining is None:
+                ranked, is_opportunistic = (
+                    self.order.places[gang.uid][1],
+                    victim.running.is_opportunistic,
+                )
                 may_by_rank = may_stop_by_rank(beneficiary, gang, self.snapshot)
-                why = self._text(messages.claim, entry, ranked, lent, may_by_rank)
-                message = self._text(messages.making_room, gang, "stopped", beneficiary, why)
+                reason = self._text(messages.claim, entry, ranked, is_opportunistic, may_by_rank)
+                message = self._text(messages.making_room, gang, "stopped", beneficiary, reason)
                 is_override = victim.kind is CandidateKind.OVERRIDE
                 yield Preempt(victim.running, beneficiary, message, overrides_budget=is_override)
             else:
                 message = self._text(messages.making_room, gang, "shrunk", beneficiary)
-                yield Resize(victim.running, victim.kept, message, Reason.SHRUNK)
+                yield Resize(victim.running, victim.remaining, message, Reason.SHRUNK)
 
     def _hold(self, entry: Ranked, gang: Gang) -> Hold:
         """Hold ``gang`` with its reason; the first that capacity blocks gets the reservation."""
@@ -544,22 +557,22 @@ class AdmissionPass:
         if self.blocked is None:
             yielding = self.preemptor.yielding(entry)
             reservation = self._reserve(entry, gang, yielding)
-            if self.scale_up is not None and self.lent is None and yielding.any():
+            if self.scale_up is not None and self.reclaimable is None and yielding.any():
                 usage = self.snapshot.running_table.usage_by_node(
                     yielding, len(self.snapshot.nodes)
                 )
-                self.lent = Lent(gang.uid, usage)
+                self.reclaimable = ReclaimableUsage(gang.uid, usage)
         elif self._fits_now(gang):
             return self._wait_behind(entry, gang, self.blocked.gang)
         shape = self.snapshot.shape(gang)
         is_blocked = self.blocked is not None or shape in self._unforeseen
-        # Under a limit an equal gang could be held for another reason once something changes.
+        # Under a limit, an equal gang could be held for another reason after a change.
         if is_blocked and shape in self._too_large[0] and not self.queues.is_limited(gang.queue):
-            self._held.add((shape, gang.queue))
+            self._blocked_shapes.add((shape, gang.queue))
         return self._wait_for_capacity(entry, gang, reservation)
 
     def _reserve(self, entry: Ranked, gang: Gang, yielding: BoolArray) -> Reservation | None:
-        """Reserve places for ``gang``, the first that capacity blocks; None if unforeseen."""
+        """Reserve places for ``gang``, the first blocked gang; None if no end is foreseen."""
         is_urgent, shape = entry.gang.uid in self.urgent, self.snapshot.shape(gang)
         if shape in self._unforeseen and not is_urgent:
             return None
@@ -575,21 +588,21 @@ class AdmissionPass:
         if reservation is not None:
             self.blocked = entry
             self.queues.reserve(gang.queue, gang.demand)
-        # One of which a part runs already does not count on that, unlike others of its shape.
+        # A partly running gang uses places itself, so its failure says nothing about its shape.
         elif not is_urgent and gang.uid not in self.snapshot.running_by_uid:
             self._unforeseen.add(shape)
         return reservation
 
     def _wait_behind(self, entry: Ranked, gang: Gang, blocked: Gang) -> Hold:
         """Hold ``gang``, which would delay the blocked gang."""
-        ahead = self.position - 1
+        count_ahead = self.position - 1
         if self._is_within_limits(gang):
             self.short.append(gang)
             reservation = self.ledger.reservation
             now = self.snapshot.now
-            message = self._text(messages.would_delay, gang, blocked, reservation, now, ahead)
+            message = self._text(messages.would_delay, gang, blocked, reservation, now, count_ahead)
         else:
-            message = self._text(messages.would_pass_limit, gang, blocked, ahead)
+            message = self._text(messages.would_pass_limit, gang, blocked, count_ahead)
         return Hold(entry.gang, Reason.WAITING_BEHIND, message, self.position, entry)
 
     def _wait_for_capacity(
@@ -598,9 +611,9 @@ class AdmissionPass:
         self.short.append(gang)
         message = self._text(messages.behind, self._lacking(gang), self.position - 1)
         if reservation is not None:
-            message += self._text(messages.reserved, reservation, self.snapshot)
-        if self.returns and gang.uid not in {each.uid for each in self.returns}:
-            message += self._text(messages.kept_for_returns, gang, self.returns)
+            message += self._text(messages.reservation_note, reservation, self.snapshot)
+        if self.returns and gang.uid not in {returning.uid for returning in self.returns}:
+            message += self._text(messages.places_for_returns, gang, self.returns)
         begins = entry.stop_priority_until
         if (
             begins is not None
@@ -614,10 +627,10 @@ class AdmissionPass:
         return Hold(entry.gang, reason, message, self.position, entry, reservation)
 
     def _lacking(self, gang: Gang) -> str:
-        """Return asked, free and missing of a gang that does not fit now; empty unexplained."""
+        """Return requested, free and missing amounts of a gang that does not fit; or no text."""
         shape = self.snapshot.shape(gang)
-        at, text = self._missing.get(shape, (-1, ""))
-        if at != self.ledger.changes:
+        change_number, text = self._missing.get(shape, (-1, ""))
+        if change_number != self.ledger.changes:
             text = self._text(messages.lacking, gang, self.ledger.now)
             self._missing[shape] = self.ledger.changes, text
         return text
@@ -627,46 +640,46 @@ class AdmissionPass:
         if verdict := self._start_obstacle(entry.gang.at_minimum):
             return Hold(entry.gang, *verdict, ranked=entry)
         self.position += 1
-        message = self._text(messages.held_back, entry.gang, barrier, self.position - 1)
+        message = self._text(messages.behind_barrier, entry.gang, barrier, self.position - 1)
         return Hold(entry.gang, Reason.WAITING_BEHIND, message, self.position, entry)
 
     def _may_resize(self, running: RunningGang) -> bool:
         settle_seconds = self.snapshot.settings.resize_settle_seconds
         return (
             not running.is_leaving
-            # A resize costs training time; one a minute at most.
+            # A resize costs training time, so it happens at most once in this time.
             and self.snapshot.now - running.resized >= settle_seconds
-            and running.gang.uid not in self.preemptor.chosen
+            and running.gang.uid not in self.preemptor.victim_uids
         )
 
     def _grow(self, running: RunningGang, sizes: Mapping[str, int]) -> Iterator[Resize]:
         gang = running.gang
         if self._barrier(gang) is not None:
-            return  # its queue keeps what comes free for an urgent gang
+            return  # its queue keeps all free capacity for an urgent gang
         if not self.queues.admits(gang.queue):
             return  # closed or deleted since it started: it runs on as it is
         room = self.ledger.room_for(gang)
-        found = larger(running, sizes, room, self.placer, self._is_within_limits)
-        if found is None:
+        growth = larger(running, sizes, room, self.placer, self._is_within_limits)
+        if growth is None:
             return
-        added, placement, whole = found
+        added, placement, whole = growth
         self.ledger.take(added, placement)
         self.queues.take(gang.queue, added.demand)
         self.quotas.take(added)
-        yield Resize(running, whole, self._text(messages.grown, added), Reason.GROWN)
+        yield Resize(running, whole, self._text(messages.growth, added), Reason.GROWN)
 
 
 def _late_beyond_line(
     ranked: Sequence[Ranked], snapshot: ClusterSnapshot, turns: Turns
 ) -> set[str]:
-    """Return uids of gangs past their wait bound for which the line of their namespace is too long.
+    """Return uids of gangs past their wait bound that exceed their namespace's limit.
 
-    Many gangs of one tenant, each of another shape, would cost the line past the bound too much.
+    Many gangs of one tenant, each of another shape, would make the overdue line too costly.
     """
-    late = [(-s, e.gang.uid, e) for e in ranked if (s := snapshot.overdue_seconds(e.gang)) > 0]
-    late.sort(key=lambda each: each[:2])
-    _, beyond = in_line([entry for _, _, entry in late], snapshot.settings, turns)
-    return {each.entry.gang.uid for each in beyond}
+    overdue = [(-s, e.gang.uid, e) for e in ranked if (s := snapshot.overdue_seconds(e.gang)) > 0]
+    overdue.sort(key=lambda item: item[:2])
+    _, beyond = within_limit([entry for _, _, entry in overdue], snapshot.settings, turns)
+    return {over.entry.gang.uid for over in beyond}
 
 
 def _urgent(ranked: Sequence[Ranked], overdue: OverdueLine) -> list[Ranked]:
@@ -676,7 +689,7 @@ def _urgent(ranked: Sequence[Ranked], overdue: OverdueLine) -> list[Ranked]:
         for e in ranked
         if e.gang.displaced or e.gang.uid in overdue.waiting
     ]
-    # The hole that a lost node leaves is its gang's own, so such gangs go first. Of those that are
-    # as late, or not late at all, the one that came first does.
+    # The capacity lost with a node belongs to its gang, so such gangs go first. Equally overdue
+    # gangs, or gangs that are not overdue, go in the order of their arrival.
     urgent.sort(key=lambda key: (not key[0], -key[1], key[2].gang.arrived, key[2].gang.uid))
     return [entry for _, _, entry in urgent]

@@ -1,6 +1,6 @@
 """The decision of a cycle, as values; nothing has happened yet.
 
-The operator's actuator and the simulator carry decisions out. Each action has its reason and the
+The operator's actuator and the simulator execute decisions. Each action has its reason and the
 numbers behind it, so that it can be explained.
 """
 
@@ -21,11 +21,11 @@ class Reservation:
     """Places kept for a blocked gang.
 
     Attributes:
-        start: When they are expected to be free, POSIX seconds; never before ``now``.
+        start: When the places should be free, POSIX seconds; never before ``now``.
         placement: The places, in rows of the snapshot's nodes.
         is_closed: Not even a gang that would end before ``start`` may use them.
-        sooner: When the gang should fit, there or elsewhere, where that is before ``start``, and
-            the decision explains.
+        sooner: When the gang should fit, there or elsewhere, if that is before ``start`` and the
+            decision explains.
     """
 
     start: float
@@ -41,11 +41,11 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class Admit:
-    """Start ``gang`` now, at the size of its tasks, which may be smaller than asked.
+    """Start ``gang`` now, at the size of its tasks, which may be below the requested size.
 
     Attributes:
-        passed: The blocked gang it goes ahead of without delaying it, for a backfill.
-        is_opportunistic: It starts in places reserved for ``passed``, which stops it if need be.
+        passed: The blocked gang that it passes without delaying it, for a backfill.
+        is_opportunistic: It starts in places reserved for ``passed``, for which it may be stopped.
     """
 
     gang: Gang
@@ -64,7 +64,7 @@ _UNCOUNTED: Final = (Reason.OVER_QUOTA, Reason.CLAIM_NOT_READY, Reason.OVER_NAME
 class Hold:
     """Leave ``gang`` waiting.
 
-    ``position`` counts from 1; it is None where waiting longer cannot help.
+    ``position`` counts from 1; it is None if waiting longer cannot help.
     """
 
     gang: Gang
@@ -76,7 +76,7 @@ class Hold:
 
     @property
     def counts_as_wait(self) -> bool:
-        """True unless it waits for what its own namespace decides, and not for capacity.
+        """True unless it waits for decisions of its own namespace, and not for capacity.
 
         Such time does not bring a gang nearer to its wait bound (:attr:`Gang.uncounted_since`).
         """
@@ -84,13 +84,13 @@ class Hold:
 
     @property
     def is_parked(self) -> bool:
-        """True if it stands in no line, so that it does not wait (:attr:`Gang.parked`)."""
+        """True if waiting does not help it, so this is no waiting time (:attr:`Gang.parked`)."""
         return self.position is None
 
 
 @dataclass(frozen=True, slots=True)
 class Resize:
-    """Give ``running`` the places of ``placement`` instead of those it has.
+    """Give ``running`` the places of ``placement`` instead of its present ones.
 
     Per task and node, a growth only adds replicas and a shrink only removes them.
     """
@@ -102,7 +102,7 @@ class Resize:
 
     @property
     def gang(self) -> Gang:
-        """The gang whose size changes, at the size that was asked for."""
+        """The gang whose size changes, at its requested size."""
         return self.running.gang
 
 
@@ -110,7 +110,7 @@ class Resize:
 class Preempt:
     """Stop ``running`` so that ``beneficiary`` can have its places; it goes back to waiting.
 
-    With ``overrides_budget`` it stops although a PodDisruptionBudget keeps its pods.
+    With ``overrides_budget`` it stops although a PodDisruptionBudget protects its pods.
     """
 
     running: RunningGang
@@ -131,9 +131,9 @@ VACATED: Final = (Reason.NODE_MAINTENANCE, Reason.FASTER_GPUS)
 
 @dataclass(frozen=True, slots=True)
 class Vacate:
-    """Stop ``running`` for nobody else; it goes back to waiting.
+    """Stop ``running``, but not for another gang; it goes back to waiting.
 
-    So that its nodes are free for their maintenance, or so that it starts again on faster GPUs.
+    Its nodes become free for maintenance, or it starts again on faster GPUs.
     """
 
     running: RunningGang
@@ -152,9 +152,9 @@ Action: TypeAlias = Admit | Hold | Resize | Preempt | Vacate
 
 @dataclass(frozen=True, slots=True)
 class NodeRequest:
-    """Ask ``pool`` for ``nodes`` more, for ``gang``, on top of those that are coming.
+    """Request ``nodes`` more of ``pool`` for ``gang``, beyond the nodes that are coming.
 
-    0 where the nodes that are coming are enough for the gang, and must not be given up.
+    0 if the coming nodes are enough for the gang, and the pool must keep them.
     """
 
     pool: str
@@ -164,46 +164,46 @@ class NodeRequest:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The actions of one cycle, in the order in which they must be carried out."""
+    """The actions of one cycle, in the order in which they must be executed."""
 
     actions: tuple[Action, ...] = ()
     fallback: str = ""
-    """Why the policy's own answers were not used; empty when they were."""
+    """Why the policy's own answers were not used; empty if they were."""
     canary_fallbacks: tuple[tuple[str, str], ...] = ()
-    """The same of its canaries whose answers were not used, by name."""
+    """The faults of the canaries whose answers were not used, by name."""
     node_requests: tuple[NodeRequest, ...] = ()
-    """The nodes to ask for, for gangs that fit nowhere now; they are held as ScalingUp."""
+    """The nodes to request for gangs that fit nowhere now; these gangs are held as ScalingUp."""
     kept_nodes: frozenset[str] = frozenset()
-    """Names of nodes that waiting gangs count on and that should stay, where pools may change."""
+    """Names of nodes that pools must keep because waiting gangs count on them."""
     unreached: tuple[Gang, ...] = ()
-    """Waiting gangs on which the cycle had no time to decide; they keep their last verdict."""
+    """Waiting gangs for which the cycle had no time; they keep their last verdict."""
     overdue: frozenset[str] = frozenset()
-    """Uids of the waiting gangs that went before others because they are past their wait bound."""
+    """Uids of the waiting gangs that preceded others because they are past their wait bound."""
 
     @property
     def overruled(self) -> str:
-        """Whose own answers were not used, and why; empty when all were."""
-        canaries = (f"canary {name}: {why}" for name, why in self.canary_fallbacks)
+        """The policies whose own answers were not used, and why; empty if none."""
+        canaries = (f"canary {name}: {reason}" for name, reason in self.canary_fallbacks)
         return "; ".join(filter(None, (self.fallback, *canaries)))
 
     @property
     def admitted(self) -> tuple[Admit, ...]:
-        """The gangs to start, first to start first."""
+        """The gangs to start, in order."""
         return tuple(action for action in self.actions if isinstance(action, Admit))
 
     @property
     def held(self) -> tuple[Hold, ...]:
-        """The gangs left waiting."""
+        """The gangs that keep waiting."""
         return tuple(action for action in self.actions if isinstance(action, Hold))
 
     def next_stop(self, now: float, among: Container[str] | None = None) -> float:
-        """Return when, after ``now``, a gang that waits may stop more than now; else infinity.
+        """Return when, after ``now``, a waiting gang may stop more gangs than now; else infinity.
 
-        Of the gangs with a uid in ``among``, if given.
+        Only gangs with a uid in ``among`` count, if given.
         """
-        held = (hold for hold in self.held if among is None or hold.gang.uid in among)
-        ranked = (hold.ranked for hold in held)
-        begins = (each.stop_priority_until for each in ranked if each is not None)
+        holds = (hold for hold in self.held if among is None or hold.gang.uid in among)
+        ranked = (hold.ranked for hold in holds)
+        begins = (entry.stop_priority_until for entry in ranked if entry is not None)
         later = (moment for moment in begins if moment is not None and moment > now)
         return min(later, default=math.inf)
 
@@ -219,5 +219,5 @@ class Decision:
 
     @property
     def vacated(self) -> tuple[Vacate, ...]:
-        """Running gangs that stop for nobody else."""
+        """Running gangs that stop, but not for another gang."""
         return tuple(action for action in self.actions if isinstance(action, Vacate))

@@ -1,7 +1,7 @@
-"""Resizing elastic gangs: where a shrink takes replicas away and a growth adds them.
+"""Resizing elastic gangs: where a shrink removes replicas and a growth adds them.
 
-Replicas that stay, stay where they are. A growth adds replicas in the smallest topology domain of
-the others that has room; a shrink empties the nodes with the fewest replicas first.
+Remaining replicas stay on their nodes. A growth adds replicas in the smallest topology domain
+around the others that has room. A shrink empties the nodes with the fewest replicas first.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -25,7 +25,7 @@ from bireme.core.running import RunningGang
 def smaller(running: RunningGang, sizes: Mapping[str, int], nodes: NodeTable) -> Placement | None:
     """Return ``running`` with at most ``sizes[task name]`` replicas; None if it is no larger now.
 
-    None too if a worker would be left without the parameter server that it must have near it.
+    Also None if a worker would lose the parameter server that it must have near it.
     """
     tasks = []
     changed = False
@@ -43,12 +43,12 @@ def smaller(running: RunningGang, sizes: Mapping[str, int], nodes: NodeTable) ->
 
 def _without(task: TaskPlacement, excess: int, anchor_row: int) -> TaskPlacement:
     """Return ``task`` with ``excess`` fewer replicas."""
-    # The anchor's node last: the others find their rendezvous there.
+    # The anchor's node comes last: the other pods find their rendezvous there.
     order = np.lexsort((-task.rows, task.counts, task.rows == anchor_row))
     counts = task.counts[order]
-    before = np.cumsum(counts) - counts
+    offsets = np.cumsum(counts) - counts
     result = np.empty_like(counts)
-    result[order] = counts - np.clip(excess - before, 0, counts)
+    result[order] = counts - np.clip(excess - offsets, 0, counts)
     stays = result > 0
     return TaskPlacement(task.task, task.rows[stays], result[stays])
 
@@ -63,8 +63,8 @@ def larger(
     """Find a growth of ``running`` towards ``sizes`` that fits ``capacity``; halve until it does.
 
     Returns:
-        The added replicas (as a gang and its places), and all its places then; None when nothing
-        fits, or ``may_add`` rejects all that does.
+        The added replicas (as a gang and its places), and all its places then; None when no size
+        fits that ``may_add`` accepts.
     """
     extra = {name: max(0, size - running.sizes.get(name, 0)) for name, size in sizes.items()}
     room = {
@@ -73,14 +73,14 @@ def larger(
     }
     extra = {name: min(count, room.get(name, 0)) for name, count in extra.items()}
     while sum(extra.values()):
-        added = running.gang.resized({t.name: extra.get(t.name, 0) for t in running.gang.tasks})
+        added = running.gang.with_sizes({t.name: extra.get(t.name, 0) for t in running.gang.tasks})
         for inside in _nearest(running, capacity.nodes) if may_add(added) else ():
             placement = placer.place(added, capacity.inside(inside))
             if placement is not None:
-                whole = _joined(running, placement, capacity.nodes)
+                whole = _join(running, placement, capacity.nodes)
                 if keeps_affinity(running.gang, whole.tasks, capacity.nodes):
                     return added, placement, whole
-        # Halve: whether replicas fit together is known only by trying.
+        # Halve: only a placement shows whether replicas fit together.
         extra = {name: count // 2 for name, count in extra.items()}
     return None
 
@@ -88,21 +88,21 @@ def larger(
 def _nearest(running: RunningGang, nodes: NodeTable) -> Iterator[BoolArray]:
     """Yield masks of the domains of ``running``, shape (nodes,), from its own nodes to all."""
     rows = running.placement.node_rows()
-    own = np.zeros(len(nodes), dtype=np.bool_)
-    own[rows] = True
-    yield own
+    own_nodes = np.zeros(len(nodes), dtype=np.bool_)
+    own_nodes[rows] = True
+    yield own_nodes
     # Narrowest first: a resize must not stretch a gang over more of the network than needed.
     for codes in nodes.domains:
-        yield own | ((codes >= 0) & np.isin(codes, codes[rows]))
+        yield own_nodes | ((codes >= 0) & np.isin(codes, codes[rows]))
     yield np.ones(len(nodes), dtype=np.bool_)
 
 
-def _joined(running: RunningGang, added: Placement, nodes: NodeTable) -> Placement:
+def _join(running: RunningGang, added: Placement, nodes: NodeTable) -> Placement:
     """Return all places of ``running`` together with ``added``."""
     sizes: dict[str, IntArray] = {}
     for task in (*running.placement.tasks, *added.tasks):
         counts = sizes.setdefault(task.task, np.zeros(len(nodes), dtype=np.int64))
         counts[task.rows] += task.counts
     totals = {name: int(counts.sum()) for name, counts in sizes.items()}
-    whole = running.gang.resized({t.name: totals.get(t.name, 0) for t in running.gang.tasks})
+    whole = running.gang.with_sizes({t.name: totals.get(t.name, 0) for t in running.gang.tasks})
     return make_placement(whole, nodes, sizes)

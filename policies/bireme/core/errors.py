@@ -16,7 +16,7 @@ class BiremeError(Exception):
 
 
 class SettingError(BiremeError, ValueError):
-    """A setting has a value it cannot have; the text names setting, value and remedy."""
+    """A setting has an invalid value; the text names setting, value and remedy."""
 
 
 class SnapshotError(BiremeError):
@@ -24,7 +24,7 @@ class SnapshotError(BiremeError):
 
 
 def error_text(error: BaseException) -> str:
-    """Return the text of ``error``; of errors that are not Bireme's, with the type in front."""
+    """Return the text of ``error``, with the type in front if it is not Bireme's own."""
     if isinstance(error, BiremeError):
         return str(error)
     return ": ".join(filter(None, (type(error).__name__, str(error))))
@@ -33,28 +33,28 @@ def error_text(error: BaseException) -> str:
 def require(
     name: str,
     value: float,
-    least: float,
-    most: float = inf,
+    minimum: float,
+    maximum: float = inf,
     error: type[BiremeError] = SettingError,
 ) -> None:
-    """Raise ``error``, with the parameter's name, unless ``least <= value <= most``."""
-    if not least <= value <= most:  # not NaN either
-        remedy = f"from {least} to {most}" if most < inf else f"at least {least}"
+    """Raise ``error``, with the parameter's name, unless ``minimum <= value <= maximum``."""
+    if not minimum <= value <= maximum:  # not NaN either
+        remedy = f"from {minimum} to {maximum}" if maximum < inf else f"at least {minimum}"
         raise error(f"{name} is {value}; it must be {remedy}")
 
 
 def installing(extra: str) -> str:
-    """Return the remedy where what comes with ``extra`` of Bireme's package is not installed."""
+    """Return the remedy where the dependencies of ``extra`` are not installed."""
     return f"pip install '.[{extra}]' in a checkout of Bireme"
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a hint for ``name``, which is none of ``known``: the nearest, else all of them."""
-    known = list(known)
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
+def nearest(name: str, names: Iterable[str]) -> str:
+    """Return a hint for ``name``, which is not in ``names``: the nearest, else all of them."""
+    names = list(names)
+    close = difflib.get_close_matches(name, names, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(names)}"
 
 
-def repeated(names: Iterable[str]) -> str | None:
-    """Return a name that comes more than once; None where all differ."""
+def find_duplicate(names: Iterable[str]) -> str | None:
+    """Return a name that occurs more than once; None if all differ."""
     return next((name for name, count in Counter(names).items() if count > 1), None)

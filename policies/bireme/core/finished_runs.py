@@ -1,24 +1,24 @@
-"""Runs that have ended: where they were, and how fast beside what could be expected of them.
+"""Finished runs: the nodes of runs that have ended, and their speed against the expectation.
 
-A policy may judge machines by them: what is slow again and again beside its kind is not well. The
-simulator and the operator fill the same bounded memory, and every snapshot shows it.
+A policy may judge machines by them: a machine that is repeatedly slower than its kind is not
+healthy. The simulator and the operator fill the same bounded memory, and every snapshot shows it.
 
-**Speed.** The logarithm of the seconds that were expected, over those it took, over the speed of
-the slowest GPU model it was on (:func:`normalised_speed`). What the owner stated is expected. Where
-nothing was stated, the geometric mean of what the remembered runs of the same user and template
-took, each times the speed of its model. The estimate of the history is left aside on purpose: it is
-a 90 % quantile (:mod:`bireme.core.estimates`), drawn towards wider groups, so nearly all runs would
-look fast, those of short histories and varied templates most.
+**Speed.** The logarithm of the expected seconds, over the actual seconds, over the speed of the
+slowest GPU model of the run (:func:`log_speed`). The owner's statement is the expectation. Without
+one, it is the geometric mean of the remembered runs of the same user and template, each times the
+speed of its model. The estimate of the history is not used: it is a 90 % quantile
+(:mod:`bireme.core.estimates`), drawn towards wider groups, so nearly all runs would look fast,
+mostly those of short histories and varied templates.
 
 **Offsets.** Owners exaggerate, each in their own way, and state times for the GPUs they know. Like
-runs have no absolute speed at all. So speeds are comparable within a group only
-(:attr:`RunsOnNodes.group`: an owner, or a user and template without a statement), and who reads
-them has to allow for an unknown offset of each group.
+runs have no absolute speed at all. So speeds are comparable only within a group
+(:attr:`RunsOnNodes.group`: an owner, or a user and template without a statement). A reader has to
+allow for an unknown offset of each group.
 
-**Which runs count.** Those that succeeded in the first start, at the size they asked for, in at
-least :data:`MIN_SECONDS`: start-up times hide the speed of shorter ones. Elastic gangs do not
-count, because what is expected of them is for another size than they may have had; their measured
-steps a second would tell, but are not kept by node.
+**Runs that count.** Runs that succeeded in the first start, at their requested size, in at least
+:data:`MIN_SECONDS`: start-up times hide the speed of shorter ones. Elastic gangs do not count,
+because their expectation is for another size than they may have had. Their measured steps a second
+would tell, but are not kept by node.
 """
 
 from collections.abc import Mapping
@@ -32,16 +32,16 @@ from bireme.core.nodes import NodeTable
 from bireme.core.resources import FloatArray, IntArray
 
 MAX_RUNS: Final = 256
-"""Runs remembered; the oldest are forgotten first."""
+"""The limit on remembered runs; the oldest are forgotten first."""
 MIN_SECONDS: Final = 60.0
 _MAX_LOG: Final = 2.0
 
 
-def normalised_speed(
+def log_speed(
     expected_seconds: FloatArray, elapsed_seconds: FloatArray, slowest: FloatArray
 ) -> FloatArray:
     """Return log(expected / elapsed / speed of the slowest GPU model), clipped; any one shape."""
-    # not below a second: a run of no time has no speed
+    # At least a second: a run of no time has no speed.
     ratio = np.maximum(expected_seconds, 1.0) / np.maximum(elapsed_seconds, 1.0) / slowest
     return np.asarray(np.clip(np.log(ratio), -_MAX_LOG, _MAX_LOG))
 
@@ -51,11 +51,11 @@ class FinishedRun:
     """One run that ended.
 
     Attributes:
-        shares: The part of its replicas on each node by name, in order of the names; they sum to 1.
+        shares: The fraction of its replicas on each node by name, in order of the names; sum 1.
         elapsed_seconds: From admission to the end.
-        slowest: Speed of the slowest GPU model it was on, V100 being 1.
+        slowest: Speed of its slowest GPU model, V100 being 1.
         stated_seconds: Its owner's estimate; None if there was none.
-        group: Whose speeds compare: ``(user,)`` with an estimate, else ``(user, template)``.
+        group: Runs with comparable speeds: ``(user,)`` with an estimate, else ``(user, template)``.
     """
 
     shares: tuple[tuple[str, float], ...]
@@ -65,7 +65,7 @@ class FinishedRun:
     group: tuple[str, ...]
 
 
-def finished_run(
+def make_finished_run(
     replicas: Mapping[str, int],
     nodes: NodeTable,
     elapsed_seconds: float,
@@ -75,8 +75,8 @@ def finished_run(
 ) -> FinishedRun | None:
     """Return the run of a gang that had ``replicas`` by node name; None if it tells nothing.
 
-    That is so for a run that was too short, and for one on a node that ``nodes`` no longer has:
-    nobody knows its GPU model.
+    A run tells nothing if it was too short, or if ``nodes`` no longer has one of its nodes: the
+    GPU model of that is unknown.
     """
     if elapsed_seconds < MIN_SECONDS or not replicas:
         return None
@@ -84,7 +84,9 @@ def finished_run(
         return None
     total = sum(replicas.values())
     labels = [nodes.nodes[nodes.row[name]].labels for name in replicas]
-    models = [gpu_model(each.get(GPU_MODEL_LABEL, ""), nodes.gpu_models) for each in labels]
+    models = [
+        gpu_model(node_labels.get(GPU_MODEL_LABEL, ""), nodes.gpu_models) for node_labels in labels
+    ]
     return FinishedRun(
         shares=tuple((name, count / total) for name, count in sorted(replicas.items())),
         elapsed_seconds=elapsed_seconds,
@@ -99,10 +101,10 @@ class RunsOnNodes:
     """Finished runs over the rows of a node table, oldest first.
 
     Attributes:
-        shares: The part of each run on each node, float64, shape (runs, nodes). A row sums to less
-            than 1 where a node is gone: nothing is known of the rest.
-        speeds: Of :func:`normalised_speed`, shape (runs,).
-        group: Equal for runs whose speeds compare, int64 from 0 on, shape (runs,).
+        shares: The fraction of each run on each node, float64, shape (runs, nodes). A row sums to
+            less than 1 if a node is gone.
+        speeds: Values of :func:`log_speed`, shape (runs,).
+        group: Equal for runs with comparable speeds, int64 from 0 on, shape (runs,).
     """
 
     shares: FloatArray
@@ -115,7 +117,7 @@ class FinishedRuns:
     """The last :data:`MAX_RUNS` runs that ended, oldest first; immutable, as snapshots are."""
 
     runs: tuple[FinishedRun, ...] = ()
-    _known: dict[str, tuple[NodeTable, RunsOnNodes]] = field(
+    _cache: dict[str, tuple[NodeTable, RunsOnNodes]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
@@ -124,34 +126,34 @@ class FinishedRuns:
         return self if run is None else FinishedRuns((*self.runs, run)[-MAX_RUNS:])
 
     def on(self, nodes: NodeTable) -> RunsOnNodes:
-        """Return the runs over the rows of ``nodes``, without those of which no node is left.
+        """Return the runs over the rows of ``nodes``, without runs whose nodes are all gone.
 
-        Worked out when first asked for, and kept for the same table.
+        The result is computed on the first call, and cached for the same table.
         """
-        known = self._known.get("last")
-        if known is None or known[0] is not nodes:
-            known = self._known["last"] = nodes, self._on(nodes)
-        return known[1]
+        cached = self._cache.get("last")
+        if cached is None or cached[0] is not nodes:
+            cached = self._cache["last"] = nodes, self._on(nodes)
+        return cached[1]
 
     def _on(self, nodes: NodeTable) -> RunsOnNodes:
         shares = np.zeros((len(self.runs), len(nodes)))
-        for at, run in enumerate(self.runs):
+        for row, run in enumerate(self.runs):
             for name, share in run.shares:
                 if name in nodes.row:
-                    shares[at, nodes.row[name]] = share
+                    shares[row, nodes.row[name]] = share
         numbers = {group: n for n, group in enumerate(dict.fromkeys(r.group for r in self.runs))}
         group = np.array([numbers[run.group] for run in self.runs], dtype=np.int64)
         elapsed = np.array([run.elapsed_seconds for run in self.runs])
         slowest = np.array([run.slowest for run in self.runs])
         stated = np.array([run.stated_seconds for run in self.runs], dtype=np.float64)  # NaN: none
-        # What like runs took on a GPU of speed 1, in the mean of logarithms.
+        # The time of like runs on a GPU of speed 1, in the mean of logarithms.
         logs = np.log(elapsed * slowest)
         usual = np.bincount(group, logs) / np.maximum(np.bincount(group), 1)
         expected = np.where(np.isnan(stated), np.exp(usual[group]), stated)
-        speeds = normalised_speed(expected, elapsed, slowest)
+        speeds = log_speed(expected, elapsed, slowest)
         is_left = shares.any(axis=1)
         return RunsOnNodes(shares[is_left], speeds[is_left], group[is_left])
 
 
 NO_RUNS: Final = FinishedRuns()
-"""Nothing has ended, or nobody watched."""
+"""Nothing has ended, or nothing was observed."""

@@ -50,7 +50,7 @@ class SelectorTerm:
 
 @dataclass(frozen=True, slots=True)
 class Taint:
-    """A taint that keeps pods away, or that they would rather avoid (``PreferNoSchedule``)."""
+    """A taint that repels pods, or that pods only avoid if they can (``PreferNoSchedule``)."""
 
     key: str
     value: str
@@ -79,7 +79,7 @@ class Toleration:
 
 @dataclass(frozen=True, slots=True)
 class NodeDemand:
-    """What something that a pod needs demands of the node: one of ``terms`` must match.
+    """Demands on the node by something that a pod needs: one of ``terms`` must match.
 
     ``source`` names that something in messages, as ``volume pv-1 of claim data``.
     """
@@ -90,7 +90,7 @@ class NodeDemand:
 
 @dataclass(frozen=True, slots=True)
 class NodePreference:
-    """Nodes that a pod would rather be on; for ``weight`` see :class:`Preferences`."""
+    """Nodes that a pod prefers; for ``weight`` see :class:`Preferences`."""
 
     weight: int
     term: SelectorTerm
@@ -115,11 +115,11 @@ class NodeConstraints:
     demands: tuple[NodeDemand, ...] = ()
     """Further demands, of volumes for instance; all of them must hold."""
     least: LeastScore | None = None
-    """What is tried for preferences' sake; no template has it."""
+    """A preference that is tried as a demand; no template has it."""
 
 
 ANYWHERE = NodeConstraints()
-"""No demand at all."""
+"""No demands."""
 
 
 Key: TypeAlias = tuple[str, str]
@@ -128,7 +128,7 @@ Key: TypeAlias = tuple[str, str]
 
 # --- hard demands of a pod on other pods ---
 #
-# What they mean for places is in bireme.core.pod_rules.
+# Their effect on places is in bireme.core.pod_rules.
 
 _ANY_ADDRESS = "0.0.0.0"  # noqa: S104  # of a port, as kube-scheduler compares them
 
@@ -142,7 +142,7 @@ class HostPort:
     address: str = _ANY_ADDRESS
 
     def clashes(self, other: "HostPort") -> bool:
-        """Return whether one node cannot have both."""
+        """Return whether one node cannot offer both."""
         if (self.number, self.protocol) != (other.number, other.protocol):
             return False
         return self.address == other.address or _ANY_ADDRESS in (self.address, other.address)
@@ -153,7 +153,7 @@ class PodSelector:
     """Pods of some namespaces whose labels meet all requirements.
 
     ``namespaces`` None means all of them; ``spaces`` are requirements on the labels of further
-    ones. No requirements match every pod; a requirement ``In`` without values matches none.
+    namespaces. No requirements match every pod; a requirement ``In`` without values matches none.
     """
 
     namespaces: tuple[str, ...] | None = None
@@ -162,10 +162,10 @@ class PodSelector:
 
     @property
     def pair(self) -> tuple[str, str] | None:
-        """A label that every pod it matches has; None where there need be none."""
-        for each in self.requirements:
-            if each.operator is SelectorOperator.IN and len(each.values) == 1:
-                return each.key, each.values[0]
+        """A label that every matching pod has; None if there is none."""
+        for requirement in self.requirements:
+            if requirement.operator is SelectorOperator.IN and len(requirement.values) == 1:
+                return requirement.key, requirement.values[0]
         return None
 
 
@@ -181,10 +181,10 @@ class PodTerm:
 class SpreadLimit:
     """A hard topology spread: at most ``most_skew`` more of ``pods`` than in any other domain.
 
-    The domains are those of the node label ``key``, with ``honors_affinity`` only on nodes that the
-    pod's node selector and node affinity allow, with ``honors_taints`` only on nodes whose taints
-    it tolerates. While there are fewer than ``least_domains``, an empty one counts beside them. If
-    it ``is_soft``, what is placed for it goes round the domains that have room.
+    The domains are those of the node label ``key``. With ``honors_affinity``, only nodes count that
+    the pod's node selector and node affinity allow. With ``honors_taints``, only nodes count whose
+    taints it tolerates. While there are fewer than ``least_domains``, an empty one counts as well.
+    If it ``is_soft``, the placement rotates through the domains that have room.
     """
 
     key: str
@@ -198,18 +198,18 @@ class SpreadLimit:
 
 @dataclass(frozen=True)
 class PodKind:
-    """What rules over pods see of the pods of one template.
+    """The view that rules over pods have of the pods of one template.
 
     Attributes:
-        namespace, labels: Of the pod; of the labels those alone that some selector asks for. No
-            selector is about what has no namespace.
-        space: Labels of its namespace, in the same way.
-        apart: Required anti-affinity: no such pod may be in the domain, nor it beside this one.
+        namespace, labels: The pod's; only labels used by a selector. With no namespace, no
+            selector matches.
+        space: Labels of its namespace, only those used by a selector.
+        apart: Required anti-affinity: such pods and this pod exclude each other from a domain.
         near: Required affinity: such pods, each matching all terms, must be in every domain.
         spread: Hard topology spread.
-        alone: Claims of volumes that one pod of the cluster can use at a time.
-        volumes: What is attached to its node once, however many pods use it there: the amount of
-            the node by which such volumes are counted, and which volume it is.
+        alone: Claims of volumes that only one pod of the cluster can use at a time.
+        volumes: Volumes that a node attaches once for all its pods: the resource of the node that
+            counts them, and the volume.
     """
 
     ports: tuple[HostPort, ...] = ()
@@ -233,13 +233,13 @@ class PodKind:
 
     @property
     def has_demands(self) -> bool:
-        """True if it demands anything of other pods; else only others' demands are about it."""
+        """True if it has demands on other pods; else only other pods have demands on it."""
         of_pods = self.ports or self.apart or self.near or self.spread
         return bool(of_pods or self.alone or self.volumes)
 
     @cached_property
     def selectors(self) -> tuple[PodSelector, ...]:
-        """The other pods that its demands are about, each selector once."""
+        """The other pods that its demands concern, each selector once."""
         terms = (term.pods for term in (*self.near, *self.apart))
         return tuple(dict.fromkeys((*terms, *(limit.pods for limit in self.spread))))
 
@@ -260,9 +260,9 @@ class PodKind:
         )
 
 
-# --- preferences: what a pod would rather have ---
+# --- preferences of pods ---
 #
-# They choose among the places of a gang that starts (bireme.core.preferences), and nothing else.
+# They choose among the places of a starting gang (bireme.core.preferences), and nothing else.
 
 PLUGIN_WEIGHTS = {
     "TaintToleration": 3,
@@ -273,12 +273,12 @@ PLUGIN_WEIGHTS = {
 }
 """Weights of kube-scheduler's score plugins in its default profile."""
 MAX_WEIGHT = 100
-"""The most that a preference weighs by itself, and the weight of those that state none."""
+"""The limit on a preference's own weight, and the weight of preferences without one."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodPreference:
-    """Other pods that a pod would rather be near, apart from, or evenly spread with: one of them.
+    """Other pods that a pod prefers to be near, apart from, or evenly spread with: one of these.
 
     For ``weight`` see :class:`Preferences`.
     """
@@ -291,16 +291,16 @@ class PodPreference:
 
 @dataclass(frozen=True, slots=True)
 class Preferences:
-    """What pods of one template would rather have, beside untainted nodes.
+    """The preferences of the pods of one template, beyond untainted nodes.
 
-    Weights are products: of that of kube-scheduler's score plugin, and the preference's own.
+    A weight is the product of the weight of kube-scheduler's plugin and the preference's own.
     """
 
     nodes: tuple[NodePreference, ...] = ()
     pods: tuple[PodPreference, ...] = ()
 
     def with_node(self, more: NodePreference) -> "Preferences":
-        """Return them and one more."""
+        """Return these preferences and one more."""
         return Preferences((*self.nodes, more), self.pods)
 
 
@@ -320,12 +320,12 @@ class Role(StrEnum):
 
     @property
     def default_priority(self) -> int:
-        """Intra-job order where the task states none: the highest must be up before the others."""
+        """Intra-job order if the task states none: the highest must run before the others."""
         return _DEFAULT_PRIORITY[self]
 
     @property
     def is_leading(self) -> bool:
-        """True for the role of which a job has one replica, which leads the others."""
+        """True for a role with one replica in a job, which leads the others."""
         return self in (Role.MASTER, Role.CHIEF)
 
 
@@ -360,8 +360,8 @@ class Task:
 
     ``request`` is that of one replica (see :mod:`bireme.core.resources` for units) and always
     contains ``pods: 1``. ``members`` are the UIDs of pods that already exist, in replica order,
-    for gangs whose pods another controller made; empty for pods the operator will create. ``pod``
-    is None where no rule looks at other pods for its sake, or at its own for theirs.
+    for gangs whose pods another controller made; empty for pods that the operator will create.
+    ``pod`` is None if no rule connects its pods with other pods.
     """
 
     name: str
@@ -369,31 +369,31 @@ class Task:
     request: Request
     role: Role = Role.WORKER
     min_replicas: int = 0
-    """The fewest replicas the gang may start with; 0 means all of them."""
+    """The fewest replicas with which the gang may start; 0 means all of them."""
     priority: int = 50
     constraints: NodeConstraints = ANYWHERE
     members: tuple[str, ...] = ()
     max_replicas: int = 0
-    """The most it may grow to while it runs; 0 means ``replicas``."""
+    """The limit on its growth while it runs; 0 means ``replicas``."""
     charges: tuple[tuple[str, Request], ...] = ()
-    """What one replica uses of each quota of its namespace (:mod:`bireme.core.quotas`)."""
+    """One replica's usage of each quota of its namespace (:mod:`bireme.core.quotas`)."""
     pod: PodKind | None = None
     preferences: Preferences = NO_PREFERENCES
 
     @property
     def minimum(self) -> int:
-        """The fewest replicas of this task a start may have."""
+        """The fewest replicas of this task with which the gang may start."""
         return self.min_replicas or self.replicas
 
     @property
     def maximum(self) -> int:
-        """The most replicas of this task the gang may grow to."""
+        """The most replicas to which this task may grow."""
         return self.max_replicas or self.replicas
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingProgress:
-    """The last progress report of a job, with what must be kept of earlier ones.
+    """The last progress report of a job, with the necessary parts of earlier ones.
 
     A tenant writes it, so every number may be wrong; :mod:`bireme.core.estimates` limits its
     effect. None stands for a number that the job does not report.
@@ -401,11 +401,11 @@ class TrainingProgress:
     Attributes:
         reported: When the report arrived, POSIX seconds.
         fraction: Share of the training that is done, from 0 to 1.
-        remaining_seconds: How much longer the job expects to run.
+        remaining_seconds: The run time that the job still expects.
         steps: Steps done since training began.
         worst_loss: The largest loss of all reports.
         accuracy: From 0 to 1.
-        accuracy_gain: Accuracy of the last report that has one, less that of the one before.
+        accuracy_gain: The increase of accuracy between the last two reports that have one.
         anchor_seconds: Run time of the whole start by the first report that gives one. It bounds
             later reports where no other estimate exists.
     """
@@ -438,37 +438,36 @@ class Gang:
     """A gang as it waits, or would wait if it had to start again. None stands for unknown.
 
     Attributes:
-        arrived: POSIX seconds; each stop moves it on by the time the gang has run, so that only
-            its waiting counts as waiting.
-        parked: Since when it stands in no line, because it could not start however long it waited,
-            POSIX seconds: that is no waiting. None in line.
+        arrived: POSIX seconds; shifted by run time, so ``now - arrived`` is waiting time.
+        parked: Since when the gang cannot start for a reason that waiting does not change, POSIX
+            seconds; this time is no waiting time. None while it waits.
         uncounted_seconds: Part of its wait that its bound does not count: the quota, the claims or
-            the other jobs of its namespace kept it, and not a lack of capacity.
-        uncounted_since: Since when that is so now, POSIX seconds; None where it lacks capacity.
-        min_available: The fewest replicas, over all tasks, that make a start; 0 means the sum of
-            the tasks' minima.
+            other jobs of its namespace blocked it, not a lack of capacity.
+        uncounted_since: Since when that is so now, POSIX seconds; None if it lacks capacity.
+        min_available: The fewest replicas, over all tasks, with which it may start; 0 means the sum
+            of the tasks' minima.
         interrupted: It has run before and lost its places through no fault of its own.
-        displaced: That was the loss of a node, or of pods that others made, or it was stopped for
-            nobody else (maintenance, faster GPUs): the hole, and where it goes, are its own.
+        displaced: It lost a node, or pods that others made, or it was stopped but not for another
+            gang (maintenance, faster GPUs). It owns its old places and its next ones.
         fault: A fault found before the cycle (a missing PriorityClass, a template the API server
             rejected): such a gang is held.
-        foretold: Request of all its pods together, where ``fault`` is that not all exist yet.
-        queue_source: What names ``queue`` where not its own spec does, in words.
-        left_to_scheduler: What of its pods' demands is not planned, in words; mostly empty. Room is
-            then kept at the planned nodes, and kube-scheduler chooses the nodes.
+        foretold: Declared request of all its pods, if ``fault`` is that some do not exist yet.
+        queue_source: The source of ``queue`` if that is not its own spec, in words.
+        left_to_scheduler: Demands of its pods that are not planned, in words; mostly empty. The
+            planned nodes then only reserve room, and kube-scheduler chooses the nodes.
         user: Its submitter, for service and for the history of run times: its namespace.
         estimated_seconds: Expected run time of a start.
         is_learned_estimate: The estimate is from the history of run times, not the owner.
         attained_seconds: Run time of earlier starts.
         evictions: Number of times it has made room for others.
-        yields: Those of them by which it gave back places that were lent to it.
-        min_runtime_seconds: How long a start may not be preempted, as far as settings and queues
-            let it; None takes the setting.
+        yields: The number of evictions by which it returned borrowed places.
+        min_runtime_seconds: How long a start may not be preempted, within the limits of settings
+            and queues; None takes the setting.
         may_preempt: Others may be stopped for it (PriorityClass ``preemptionPolicy``).
         is_preemptible: It may be stopped for others.
-        is_resumable: After a stop it goes on from a checkpoint, as far as anybody has said: it may
-            be stopped for its equals, moved, and lent the places that are reserved for others.
-        resume_source: What says so, or that nothing does, in words; empty where nobody asked.
+        is_resumable: After a stop it resumes from a checkpoint, as far as is known. It may be
+            stopped for gangs of equal rank, moved, and started in places reserved for others.
+        resume_source: The source of that, or that there is none, in words; empty if not needed.
         is_elastic: It can be resized while it runs.
         speed: Training speed by size.
         remaining_steps: Steps left when its current run started, or when its size last changed.
@@ -520,22 +519,22 @@ class Gang:
         return self.namespace, self.name
 
     def wait_seconds(self, until: float) -> float:
-        """Return how long it has waited ``until`` then; never negative, whatever clocks say."""
+        """Return its waiting time at ``until``; never negative, whatever the clocks say."""
         end = until if self.parked is None else min(until, self.parked)
         return max(0.0, end - self.arrived)
 
     def in_line(self, now: float) -> "Gang":
-        """Return the gang as it stands in line from ``now`` on, with the wait that it has."""
+        """Return the gang as it waits from ``now`` on, with its waiting time so far."""
         if self.parked is None:
             return self
-        made = copy(self)  # with what is cached on it, but for the gang that has this one's wait
-        vars(made).pop("_smallest", None)
-        vars(made).update(arrived=now - self.wait_seconds(now), parked=None)
-        return made
+        queued = copy(self)  # with its cached properties, except the one that contains its wait
+        vars(queued).pop("_smallest", None)
+        vars(queued).update(arrived=now - self.wait_seconds(now), parked=None)
+        return queued
 
     @cached_property
     def flaw(self) -> str:
-        """Fault of the gang itself, with the remedy; empty when it is sound."""
+        """Fault of the gang itself, with the remedy; empty if it is sound."""
         if not self.tasks:
             return "the gang has no tasks; give it at least one"
         if len({task.name for task in self.tasks}) < len(self.tasks):
@@ -565,7 +564,7 @@ class Gang:
 
     @cached_property
     def charges(self) -> dict[str, dict[str, int]]:
-        """What all replicas together use of each quota of the namespace, by its name."""
+        """The usage of all replicas together of each quota of the namespace, by quota name."""
         total: dict[str, dict[str, int]] = {}
         for task in self.tasks:
             for quota, amounts in task.charges:
@@ -575,7 +574,7 @@ class Gang:
     @cached_property
     def shape(self) -> Shape:
         """The equivalence class of the gang: gangs of equal shape fit alike."""
-        # Task names are part of it, because messages remembered under a shape contain them.
+        # Task names are part of it, because messages cached by shape contain them.
         tasks = tuple((t.name, t.role, t.replicas, t.request, t.constraints) for t in self.tasks)
         if not self.has_rules:
             return Shape((tasks, self.role_affinity))
@@ -583,7 +582,7 @@ class Gang:
 
     @cached_property
     def has_rules(self) -> bool:
-        """True if its places depend on which other pods are where."""
+        """True if its places depend on the places of other pods."""
         return any(task.pod is not None for task in self.tasks)
 
     @cached_property
@@ -593,35 +592,35 @@ class Gang:
 
     @cached_property
     def has_demands(self) -> bool:
-        """True if its pods demand anything of other pods."""
+        """True if its pods have demands on other pods."""
         return any(task.pod is not None and task.pod.has_demands for task in self.tasks)
 
     @cached_property
     def has_preferences(self) -> bool:
-        """True if its pods would rather have some places than others."""
+        """True if its pods prefer some places to others."""
         return any(task.preferences != NO_PREFERENCES for task in self.tasks)
 
     @property
     def at_minimum(self) -> "Gang":
-        """The gang cut to the smallest size it may start with; ``self`` when it cannot shrink."""
+        """The gang at the smallest size with which it may start; ``self`` if it cannot shrink."""
         return self._smallest or self
 
     @cached_property
     def _smallest(self) -> "Gang | None":
-        # None where that is the gang itself: one that held itself would be freed by the garbage
-        # collector alone.
+        # None stands for the gang itself: that avoids a reference cycle, which only the garbage
+        # collector could free.
         sizes = {task.name: task.minimum for task in self.tasks}
         short = self.min_available - sum(sizes.values())
-        # Replicas above the minima, until there are min_available: the most important tasks first.
+        # Add replicas to the minima until there are min_available, the most important tasks first.
         for task in sorted(self.tasks, key=lambda t: (-t.priority, t.name)):
             extra = min(max(short, 0), task.replicas - sizes[task.name])
             sizes[task.name] += extra
             short -= extra
         if all(sizes[task.name] == task.replicas for task in self.tasks):
             return None
-        return self.resized(sizes)
+        return self.with_sizes(sizes)
 
-    def resized(self, sizes: Mapping[str, int]) -> "Gang":
+    def with_sizes(self, sizes: Mapping[str, int]) -> "Gang":
         """Return the gang with ``sizes[task name]`` replicas; tasks at zero are dropped."""
         tasks = tuple(
             replace(task, replicas=sizes[task.name], members=task.members[: sizes[task.name]])
@@ -631,5 +630,5 @@ class Gang:
         return replace(self, tasks=tasks)
 
     def tasks_in_order(self) -> tuple[Task, ...]:
-        """Return the tasks by intra-job priority, highest first; ties in their written order."""
+        """Return the tasks by intra-job priority, highest first; ties in their given order."""
         return tuple(sorted(self.tasks, key=lambda task: -task.priority))

@@ -17,11 +17,11 @@ Prices are assumptions: roughly what public clouds listed on demand from 2023 to
 workstation models, what smaller providers did.
 
 Administrators add models, or change these, by the setting ``gpuModels``: texts such as
-``R100=9.5:20``, name, speed and dollars an hour. A value that names no model of either is told by
-``bireme doctor`` and the metric ``bireme_unknown_gpu_models``, and counts as follows:
+``R100=9.5:20``, name, speed and dollars an hour. ``bireme doctor`` and the metric
+``bireme_unknown_gpu_models`` report a value that names no model of either. It counts as follows:
 
-* With ``NVIDIA`` in front, as drivers since 2021 write it, and no word of an old product line: it
-  is taken for a model newer than the table, as fast and dear as the fastest here.
+* With ``NVIDIA`` in front, as drivers since 2021 write it, and no word of an old product line: a
+  model newer than the table, as fast and expensive as the fastest here.
 * Anything else, or no label: a V100, as in a cluster of one such model.
 """
 
@@ -32,10 +32,10 @@ from functools import cache
 from math import inf
 from typing import Final
 
-from bireme.core.errors import SettingError, repeated
+from bireme.core.errors import SettingError, find_duplicate
 
 GPU: Final = "nvidia.com/gpu"
-"""The extended resource that a GPU is on a node."""
+"""The extended resource for GPUs of a node."""
 
 GPU_MODEL_LABEL: Final = "nvidia.com/gpu.product"
 """Node label with the GPU's model, as NVIDIA's GPU feature discovery writes it."""
@@ -49,7 +49,7 @@ class GpuModel:
         name: Words of its product name, in capitals.
         speed: Training speed of one, relative to a V100.
         dollars_per_hour: Rent of one.
-        source: Of the speed.
+        source: The source of the speed.
     """
 
     name: str
@@ -102,10 +102,10 @@ GPU_MODELS: Final = (
 """Slowest first; see the module for sources."""
 
 UNKNOWN_MODEL: Final = GpuModel("", 1.0, 2.48)
-"""A model without a label, or with one that says nothing: counts as a V100."""
+"""A model without a label, or with an unknown one: counts as a V100."""
 
 NEWER_MODEL: Final = GpuModel("", GPU_MODELS[-1].speed, GPU_MODELS[-1].dollars_per_hour)
-"""A model that is taken to be newer than the table: counts as the fastest in it."""
+"""A model that seems newer than the table: counts as the fastest in it."""
 
 _OLD_LINES: Final = frozenset({"GEFORCE", "GTX", "QUADRO", "TESLA", "TITAN", "NVS"})
 """Product lines whose unknown members are old or made for screens."""
@@ -119,13 +119,13 @@ def read_gpu_models(texts: tuple[str, ...]) -> tuple[GpuModel, ...]:
     """Return the models of the setting ``gpu_models``, each ``NAME=SPEED:DOLLARS``.
 
     Raises:
-        SettingError: a text is not so, a number is not above 0, or a name comes twice.
+        SettingError: a text has another form, a number is not above 0, or a name comes twice.
     """
-    found = tuple(map(_read_gpu_model, texts))
-    twice = repeated(model.name for model in found)
+    models = tuple(map(_read_gpu_model, texts))
+    twice = find_duplicate(model.name for model in models)
     if twice is not None:
         raise SettingError(f"gpu_models has {twice!r} twice; leave one out")
-    return found
+    return models
 
 
 def _read_gpu_model(text: str) -> GpuModel:
@@ -140,31 +140,31 @@ def _read_gpu_model(text: str) -> GpuModel:
         raise SettingError(
             f"gpu_models has {text!r}; speed (of a V100) and dollars an hour must be above 0"
         )
-    # Words as in a label, where there is a dash between them.
+    # Words as in a label, which has a dash between them.
     return GpuModel(" ".join(_words(parts["name"])), speed, dollars, "the setting gpu_models")
 
 
 def gpu_model(product: str, added: Sequence[GpuModel] = ()) -> GpuModel:
     """Return the model that the label's value names: ``Tesla-V100-SXM2-16GB`` is a V100.
 
-    Those ``added`` count before those of the table where both names are as long.
+    Models in ``added`` precede models of the table with names of equal length.
     """
-    named = _named(product, tuple(added))
+    named = _find_model(product, tuple(added))
     if named is not None:
         return named
-    words = _words(product)
-    is_newer = words[0] == "NVIDIA" and len(words) > 1 and _OLD_LINES.isdisjoint(words)
+    tokens = _words(product)
+    is_newer = tokens[0] == "NVIDIA" and len(tokens) > 1 and _OLD_LINES.isdisjoint(tokens)
     return NEWER_MODEL if is_newer else UNKNOWN_MODEL
 
 
 def is_known_gpu_model(product: str, added: Sequence[GpuModel] = ()) -> bool:
-    """Return whether the label's value names a model of the table, or one ``added``."""
-    return _named(product, tuple(added)) is not None
+    """Return whether the label's value names a model of the table, or one of ``added``."""
+    return _find_model(product, tuple(added)) is not None
 
 
-def _named(product: str, added: tuple[GpuModel, ...]) -> GpuModel | None:
-    words = _words(product)
-    return next((m for m in _by_length(added) if _names(words, m.name.split())), None)
+def _find_model(product: str, added: tuple[GpuModel, ...]) -> GpuModel | None:
+    tokens = _words(product)
+    return next((m for m in _by_length(added) if _names(tokens, m.name.split())), None)
 
 
 @cache
@@ -177,14 +177,15 @@ def _words(product: str) -> list[str]:
     return re.split(r"[-_ ]", product.upper())
 
 
-def _names(words: list[str], name: list[str]) -> bool:
-    """Return whether ``words`` contain ``name``; letters may follow it, as in ``V100S``, ``A10G``.
+def _names(tokens: list[str], name: list[str]) -> bool:
+    """Return whether ``tokens`` contain ``name``; letters may follow, as in ``V100S``, ``A10G``.
 
-    Digits may not: an ``A100`` is no ``A10``. Nor may letters precede it: ``MIT4`` is no ``T4``.
+    Digits may not follow: an ``A100`` is no ``A10``. Letters may not precede: ``MIT4`` is no
+    ``T4``.
     """
     size = len(name)
     return any(
-        words[at : at + size - 1] == name[:-1]
-        and re.match(rf"{re.escape(name[-1])}(?!\d)", words[at + size - 1])
-        for at in range(len(words) - size + 1)
+        tokens[start : start + size - 1] == name[:-1]
+        and re.match(rf"{re.escape(name[-1])}(?!\d)", tokens[start + size - 1])
+        for start in range(len(tokens) - size + 1)
     )

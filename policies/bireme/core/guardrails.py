@@ -1,9 +1,9 @@
-"""Guardrails: checks of what an orderer, a sizer or a placer answers, learned or not.
+"""Guardrails: checks of the answers of orderers, sizers and placers, learned or not.
 
-Where an answer is not valid, the policy's rules answer in the same cycle. One orderer orders all
-gangs of a policy in a cycle, because the preemption priorities of two do not compare. A gang whose
-placer fails without rules has no places; without a sizer's answer the general rule sizes all gangs.
-What was wrong names no gang.
+If an answer is invalid, the policy's rules answer in the same cycle. One orderer orders all gangs
+of a policy in a cycle, because the preemption priorities of two do not compare. Without rules, a
+gang whose placer fails has no places; without a sizer's answer, the general rule sizes all gangs. A
+fault text names no gang.
 """
 
 import math
@@ -33,14 +33,14 @@ from bireme.core.policy import (
     is_asked,
     placer_on,
 )
-from bireme.core.running import RunningGang, summed
+from bireme.core.running import RunningGang, sum_by_row
 from bireme.core.snapshot import ClusterSnapshot
 
 PATIENCE: Final = 3
-"""Invalid answers of a placer in one cycle."""
+"""The limit on invalid answers of a placer in one cycle."""
 
 Sizes = dict[str, dict[str, int]]
-"""Wanted replicas by gang uid and task name."""
+"""Target replicas by gang uid and task name."""
 
 
 class OrderError(Exception):
@@ -64,12 +64,12 @@ class CheckedOrderer:
             raise OrderError(f"the orderer failed: {error_text(error)}") from error
 
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
-        """Return all ``gangs``, each once. Raises OrderError where the answer is another."""
+        """Return all ``gangs``, each once. Raises OrderError for any other answer."""
         if not gangs:
             return []
         try:
             ranked = list(self._orderer.order(gangs, snapshot))
-            # By identity: an orderer that hands back a gang with other tasks has invented it.
+            # By identity: an orderer that returns a gang with other tasks has invented it.
             is_whole = {id(e.gang) for e in ranked} == {id(g) for g in gangs}
             is_sound = all(
                 math.isfinite(e.score)
@@ -120,49 +120,49 @@ class CheckedSizer:
         self._sizer = sizer
 
     def sizes(self, order: TotalOrder, snapshot: ClusterSnapshot) -> Sizes:
-        """Return the sizes that the sizer wants; gangs it leaves out have none."""
+        """Return the target sizes of the sizer; gangs that it leaves out have none."""
         table = snapshot.running_table
-        elastic = [table.gangs[at] for at in np.flatnonzero(table.is_elastic).tolist()]
+        elastic = [table.gangs[index] for index in np.flatnonzero(table.is_elastic).tolist()]
         speeds = [gang.speed for gang in snapshot.waiting if gang.is_elastic]
         speeds += [running.gang.speed for running in elastic]
         if self._sizer is None or not is_asked(self._sizer, speeds):
             return {}
         try:
-            asked = self._sizer.sizes(order.ranked, snapshot)
+            answer = self._sizer.sizes(order.ranked, snapshot)
             return {
-                entry.gang.uid: _within(entry.gang, asked[entry.gang.uid])
+                entry.gang.uid: _within(entry.gang, answer[entry.gang.uid])
                 for entry in order.ranked
-                if entry.gang.uid in asked
+                if entry.gang.uid in answer
             }
-        except OrderError:  # of order.ranked: another orderer decides the cycle
+        except OrderError:  # from order.ranked: another orderer decides the cycle
             raise
         except Exception as error:  # noqa: BLE001  # a policy may raise anything
             self.fault = f"the sizer failed: {error_text(error)}"
             return {}
 
 
-def _unnamed(gang: Gang) -> str:
-    """Return which gang it is, for a text that stands on a SchedulingPolicy."""
-    # More people may read those than the gang's own users.
+def _uid_text(gang: Gang) -> str:
+    """Return a text that identifies the gang on a SchedulingPolicy."""
+    # More people may read SchedulingPolicies than may read the gang.
     return f"the gang with uid {gang.uid}"
 
 
 def _within(gang: Gang, sizes: Mapping[str, int]) -> dict[str, int]:
-    """Clip ``sizes``: at least what may start, at most the maximum (if elastic) or as asked."""
-    least = {task.name: task.replicas for task in gang.at_minimum.tasks}
+    """Clip ``sizes``: at least the minimum, at most the maximum (if elastic) or the request."""
+    minimum = {task.name: task.replicas for task in gang.at_minimum.tasks}
     within = {}
     for task in gang.tasks:
-        wanted: object = sizes.get(task.name, task.replicas)
-        if not isinstance(wanted, (int, np.integer)):
-            whose = f"a task of {_unnamed(gang)}"
-            raise ValueError(f"it wants {wanted!r} replicas of {whose}, no whole number")
-        most = task.maximum if gang.is_elastic else task.replicas
-        within[task.name] = max(least[task.name], min(int(wanted), most))
+        size: object = sizes.get(task.name, task.replicas)
+        if not isinstance(size, (int, np.integer)):
+            whose = f"a task of {_uid_text(gang)}"
+            raise ValueError(f"it wants {size!r} replicas of {whose}, no whole number")
+        maximum = task.maximum if gang.is_elastic else task.replicas
+        within[task.name] = max(minimum[task.name], min(int(size), maximum))
     return within
 
 
 class CheckedPlacer:
-    """Wraps a placer; where it fails or over-commits, the placer of the rules answers, if any.
+    """Wraps a placer; if it fails or over-commits, the placer of the rules answers, if any.
 
     Attributes:
         fault: The fault of the last invalid answer; empty without one.
@@ -171,19 +171,19 @@ class CheckedPlacer:
     def __init__(self, policy: Policy, snapshot: ClusterSnapshot) -> None:
         self.fault = ""
         self.name = type(policy.placer).__qualname__
-        self._given, self._snapshot = policy.placer, snapshot
+        self._own_placer, self._snapshot = policy.placer, snapshot
         self._rules: Placer | None = policy.rules.placer if policy.rules else None
         self._patience = PATIENCE
 
     @cached_property
     def _placer(self) -> Placer:
-        """The placer to ask in this cycle."""
-        return placer_on(self._given, self._snapshot)
+        """The placer of this cycle."""
+        return placer_on(self._own_placer, self._snapshot)
 
     def place(self, gang: Gang, capacity: FreeCapacity) -> Placement | None:
         """Return a valid placement of the whole gang, or None."""
         placement = self._answer(gang, capacity)
-        # Of pods without demands of their own, a placer knows all that there is to know.
+        # A placer knows all rules of pods without demands of their own.
         if not gang.has_demands or (
             placement and ruled_placement.keeps_rules(gang, placement, capacity)
         ):
@@ -192,7 +192,7 @@ class CheckedPlacer:
         return ruled_placement.place(gang, capacity)
 
     def faster(self, running: RunningGang, capacity: FreeCapacity, now: float) -> Placement | None:
-        """Return where it pays to start ``running`` again, if the placer knows; a valid place."""
+        """Return the places to which moving ``running`` pays off, if the placer knows any."""
         ask = getattr(self._placer, "faster", None)
         if ask is None:
             return None
@@ -203,12 +203,12 @@ class CheckedPlacer:
             fault = error_text(error)
         if not fault:
             return placement
-        self.fault = f"the placer failed to move {_unnamed(running.gang)}: {fault}"
+        self.fault = f"the placer failed to move {_uid_text(running.gang)}: {fault}"
         return None
 
     def _answer(self, gang: Gang, capacity: FreeCapacity) -> Placement | None:
         """Return a placement that is whole and fits, or None."""
-        # Each invalid answer may have taken as long as a placer is allowed to.
+        # Each invalid answer may have taken as long as a placer is allowed to take.
         if self._rules is not None and not self._patience:
             return self._rules.place(gang, capacity)
         try:
@@ -218,7 +218,7 @@ class CheckedPlacer:
             placement, fault = None, error_text(error)
         if not fault:
             return placement
-        self.fault = f"the placer failed for {_unnamed(gang)}: {fault}"
+        self.fault = f"the placer failed for {_uid_text(gang)}: {fault}"
         if self._rules is None:
             return None
         self._patience -= 1
@@ -226,11 +226,11 @@ class CheckedPlacer:
 
 
 def flaw(gang: Gang, placement: Placement, capacity: FreeCapacity) -> str:
-    """Return what is wrong with ``placement``; empty when it is whole and fits."""
-    placed = {task.task: int(task.counts.sum()) for task in placement.tasks}
-    asked = {task.name: task.replicas for task in gang.tasks}
-    if placed != asked or len(placement.tasks) != len(gang.tasks):
-        return f"it placed {placed} replicas of {asked}"
+    """Return the fault of ``placement``; empty if it is whole and fits."""
+    counts = {task.task: int(task.counts.sum()) for task in placement.tasks}
+    requested = {task.name: task.replicas for task in gang.tasks}
+    if counts != requested or len(placement.tasks) != len(gang.tasks):
+        return f"it placed {counts} replicas of {requested}"
     by_name = {task.task: task for task in placement.tasks}
     for task in gang.tasks:
         where = by_name[task.name]
@@ -238,8 +238,8 @@ def flaw(gang: Gang, placement: Placement, capacity: FreeCapacity) -> str:
             return f"task {task.name} is on rows {where.rows} with {where.counts} replicas"
         if not capacity.replicas(task)[where.rows].all():
             return f"task {task.name} was placed where not one replica may go"
-    # All tasks together: each alone may fit where they do not fit beside each other.
-    rows, used = summed(*usage_of(gang, placement, capacity.nodes.axis))
+    # All tasks together: each may fit alone where they do not fit together.
+    rows, used = sum_by_row(*usage_of(gang, placement, capacity.nodes.axis))
     if bool(((used > capacity.free[rows]) & (used > 0)).any()):
         return "it over-commits a node"
     if not keeps_affinity(gang, placement.tasks, capacity.nodes):

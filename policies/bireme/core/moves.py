@@ -1,9 +1,9 @@
-"""Moves: a running gang stops, for nobody, to start again at once on faster GPUs.
+"""Moves: a running gang stops, but not for another gang, and restarts at once on faster GPUs.
 
-Only where no gang waits, so that the places it goes to are nobody else's and it is first in line
-for them. The placer says where a gang would be so much faster that it pays
-(:class:`~bireme.core.policy.Placer`); this module says which gangs it is asked about. A move does
-not count against the gang's ``evictionBudget``: nobody gains by it but the gang itself.
+Moves happen only while no gang waits, so that its target places are free and it is first in the
+queue for them. The placer decides where a gang would be so much faster that a move pays off
+(:class:`~bireme.core.policy.Placer`). This module chooses the gangs for which it is asked. A move
+does not count against the gang's ``evictionBudget``: only the gang itself gains by it.
 """
 
 from collections.abc import Collection, Iterator
@@ -18,7 +18,7 @@ from bireme.core.gpus import GPU
 from bireme.core.nodes import NodeTable
 from bireme.core.placement import CLUSTER_LEVEL, Placement
 from bireme.core.policy import TotalOrder
-from bireme.core.preemption import least_runtimes
+from bireme.core.preemption import min_runtimes
 from bireme.core.reasons import Reason
 from bireme.core.reservations import CapacityLedger
 from bireme.core.running import RunningGang
@@ -35,13 +35,13 @@ def moves(
     changing: Collection[str],
     explain: bool,
 ) -> Iterator[Vacate]:
-    """Yield the gangs that stop to start again on faster GPUs, the first in order first.
+    """Yield the gangs that stop to start again on faster GPUs, in order.
 
-    ``ledger`` has what is free once all that starts in this cycle has its places, and nothing is
-    reserved in it; ``changing`` are uids of gangs that this cycle stops or resizes anyway.
+    ``ledger`` has the free capacity after all starts of this cycle, and no reservation.
+    ``changing`` are uids of gangs that this cycle stops or resizes anyway.
     """
     if not (snapshot.nodes.differ_in_gpu_speed and snapshot.settings.preemption):
-        return  # as in most clusters
+        return  # the usual case
     able = {
         running.gang.uid: running
         for running in _movable(snapshot, deciders, ledger)
@@ -55,38 +55,38 @@ def moves(
         if placement is None or _is_wider(placement, running, snapshot.nodes):
             continue
         ledger.take(running.current, placement)
-        words = messages.faster_gpus(running, placement, snapshot) if explain else ""
-        yield Vacate(running, words, Reason.FASTER_GPUS)
+        text = messages.faster_gpus(running, placement, snapshot) if explain else ""
+        yield Vacate(running, text, Reason.FASTER_GPUS)
 
 
 def _movable(
     snapshot: ClusterSnapshot, deciders: Deciders, ledger: CapacityLedger
 ) -> Iterator[RunningGang]:
-    """Yield the running gangs that may stop and fit on faster GPUs than they have."""
+    """Yield the running gangs that may stop and that fit on faster GPUs than their own."""
     table, nodes = snapshot.running_table, snapshot.nodes
     column = nodes.axis.column(GPU)
     if column is None:
         return
     speeds = nodes.gpu_speeds
     fastest = speeds[ledger.now.free[:, column] > 0].max(initial=_NEVER)
-    own = np.full(len(table.gangs), np.inf)
+    own_speeds = np.full(len(table.gangs), np.inf)
     uses = table.usage[:, column] > 0
-    np.minimum.at(own, table.owner[uses], speeds[table.rows[uses]])
-    has_run = snapshot.now - table.started >= least_runtimes(snapshot)
-    # An elastic gang resizes instead, and asks otherwise once it waits: it might come back.
+    np.minimum.at(own_speeds, table.owner[uses], speeds[table.rows[uses]])
+    has_run = snapshot.now - table.started >= min_runtimes(snapshot)
+    # An elastic gang resizes instead. While it waits, its request differs, so it might return.
     is_able = has_run & table.is_preemptible & table.is_resumable
     is_able &= ~(table.is_elastic | table.is_leaving)
-    rows = np.flatnonzero(is_able & ~table.is_kept_by_budget & (own < fastest))
+    rows = np.flatnonzero(is_able & ~table.is_kept_by_budget & (own_speeds < fastest))
     # Thousands of running gangs have few shapes, and most fit nowhere else.
     fits: dict[object, bool] = {}
-    for at, speed in zip(rows.tolist(), own[rows].tolist(), strict=True):
-        running = table.gangs[at]
+    for row, speed in zip(rows.tolist(), own_speeds[rows].tolist(), strict=True):
+        running = table.gangs[row]
         if not _may_move(running, snapshot.now):
             continue
         key = snapshot.shape(running.gang), running.gang.queue, speed, running.placement.level
         if key not in fits:
-            found = deciders.place(running.gang, ledger.now.only_on(speeds > speed, GPU))
-            fits[key] = found is not None and not _is_wider(found, running, nodes)
+            placement = deciders.place(running.gang, ledger.now.only_on(speeds > speed, GPU))
+            fits[key] = placement is not None and not _is_wider(placement, running, nodes)
         if fits[key]:
             yield running
 
@@ -99,12 +99,12 @@ def _is_wider(placement: Placement, running: RunningGang, nodes: NodeTable) -> b
 
 def _may_move(running: RunningGang, now: float) -> bool:
     gang = running.gang
-    # What ties its pods to nodes, such as a volume, is known in full only to kube-scheduler. Of
-    # running pods of other controllers the demands on nodes are not known.
+    # Only kube-scheduler knows all that ties its pods to nodes, such as volumes. The node demands
+    # of running pods of other controllers are unknown.
     if gang.kind == "PodGroup":
         return False
     if gang.has_demands or running.is_starting or running.current is not gang:
         return False
-    # Should the faster nodes turn out not to take it, it loses little of what it has done: each
-    # start is as long as all before it, so that there are few.
+    # If the faster nodes refuse it, it loses little of its work: each start is as long as all
+    # earlier ones together, so there are few moves.
     return running.elapsed_seconds(now) >= gang.attained_seconds

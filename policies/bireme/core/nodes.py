@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bireme.core.accelerators import DEFAULT, Accelerators
-from bireme.core.errors import SnapshotError, repeated, require
+from bireme.core.errors import SnapshotError, find_duplicate, require
 from bireme.core.gangs import (
     MAX_WEIGHT,
     PLUGIN_WEIGHTS,
@@ -40,9 +40,9 @@ CORDON = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 Codes = NDArray[np.int32]
 
 _COLUMNS_UNASKED = 32
-"""Columns of labels that are made without a look at which labels nodes have."""
+"""Number of label columns up to which no check precedes whether any node has the label."""
 _MEMO_CEILING = 10_000
-"""Most entries of ``memo``: tenants may submit templates without end."""
+"""The limit on entries of ``memo``: tenants may submit any number of templates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +69,12 @@ class Node:
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
     soft_taints: tuple[Taint, ...] = ()
-    """Those that keep no pod away (``PreferNoSchedule``)."""
+    """Taints that keep no pod away (``PreferNoSchedule``)."""
     is_ready: bool = True
     """Its kubelet reports that it works; a silent kubelet makes a node lost after a while."""
     is_cordoned: bool = False
     is_leaving: bool = False
-    """The node is being deleted: it takes no new pods, while those that it has may work on."""
+    """The node is being deleted: it takes no new pods, but its present pods may work on."""
     fixed: Mapping[str, int] = field(default_factory=dict)
     """Request of pods that never leave the node (DaemonSets, static pods)."""
     maintenance: Window | None = None
@@ -97,12 +97,12 @@ class NodeTable:
         names: Node names, shape (nodes,).
         axis: The columns of ``allocatable``.
         allocatable: int64, shape (nodes, resources); read-only.
-        fixed: The part of it that pods that never leave use, same shape; read-only.
+        fixed: The part of it that permanent pods use, same shape; read-only.
         is_ready: The kubelet works; bool, shape (nodes,).
         accepts: The node is ready and not being deleted, so that pods may come unless taints keep
             them off; bool, shape (nodes,).
         accelerators: Which resources are GPUs and their like.
-        gpu_models: Models of GPUs beside those of :mod:`bireme.core.gpus`, or instead of them.
+        gpu_models: GPU models that extend or replace those of :mod:`bireme.core.gpus`.
         memo: Cache of answers that depend on nodes alone, for the life of this table.
     """
 
@@ -117,7 +117,7 @@ class NodeTable:
         self.names = tuple(node.name for node in nodes)
         self.row = {name: row for row, name in enumerate(self.names)}
         if len(self.row) < len(nodes):
-            raise SnapshotError(f"two nodes have the same name, {repeated(self.names)!r}")
+            raise SnapshotError(f"two nodes have the same name, {find_duplicate(self.names)!r}")
         self.topology_levels = tuple(topology_levels)
         self.gpu_models = tuple(gpu_models)
         self.accelerators = accelerators
@@ -147,14 +147,14 @@ class NodeTable:
         return NodeTable(nodes, self.topology_levels, self.gpu_models, self.accelerators)
 
     def devices(self, task: Task) -> int:
-        """Return the accelerators that all replicas of ``task`` ask together."""
+        """Return the accelerators that all replicas of ``task`` request together."""
         return task.replicas * self.accelerators.count(task.request)
 
     def _intern_taints(self, nodes: Sequence[Node]) -> None:
         sets: dict[tuple[Taint, ...], int] = {}
         codes = np.zeros(len(nodes), dtype=np.int32)
         for row, node in enumerate(nodes):
-            # A cordon shows in the spec at once; the taint follows from the node controller.
+            # A cordon shows in the spec at once; the node controller adds the taint later.
             taints = set(node.taints) | ({CORDON} if node.is_cordoned else set())
             key = tuple(sorted(taints, key=lambda taint: (taint.key, taint.value, taint.effect)))
             codes[row] = sets.setdefault(key, len(sets))
@@ -189,7 +189,7 @@ class NodeTable:
         """Return the column of label ``key``."""
         column = self._columns.get(key)
         if column is None:  # built on first use: nodes have dozens of labels, selectors a few
-            # Tenants may name labels without end that no node has.
+            # Tenants may name any number of labels that no node has.
             if len(self._columns) >= _COLUMNS_UNASKED and key not in self._label_keys:
                 return self._no_label
             codes: dict[str, int] = {}
@@ -208,13 +208,13 @@ class NodeTable:
         By the node's label; see :mod:`bireme.core.gpus`. A node without GPUs has a speed too.
         """
         label = self.label(GPU_MODEL_LABEL)
-        # the last one is that of nodes without the label, whose code is -1
+        # The last entry is for nodes without the label, whose code is -1.
         models = [gpu_model(value, self.gpu_models) for value in (*label.values, "")]
         return np.array([model.speed for model in models])[label.codes]
 
     @cached_property
     def differ_in_gpu_speed(self) -> bool:
-        """True if GPUs of different speeds are on nodes."""
+        """True if the nodes have GPUs of different speeds."""
         column = self.axis.column(GPU)
         speeds = self.gpu_speeds[self.allocatable[:, column] > 0] if column is not None else ()
         return len(np.unique(speeds)) > 1
@@ -256,21 +256,21 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,63}")
 
 def feasible(constraints: NodeConstraints, nodes: NodeTable) -> BoolArray:
     """Return which nodes ``constraints`` allow, shape (nodes,); cached with the table."""
-    known = nodes.memo.get(constraints)
-    if isinstance(known, np.ndarray):
-        return known
-    mask = nodes.accepts & _tolerated(constraints, nodes) & selected(constraints, nodes)
+    cached = nodes.memo.get(constraints)
+    if isinstance(cached, np.ndarray):
+        return cached
+    mask = nodes.accepts & _toleration_mask(constraints, nodes) & selector_nodes(constraints, nodes)
     for demand in constraints.demands:
         mask &= meets(demand, nodes)
-    if (least := constraints.least) is not None:
-        mask &= score(least.preferences, constraints.tolerations, nodes) >= least.score
+    if (min_score := constraints.least) is not None:
+        mask &= score(min_score.preferences, constraints.tolerations, nodes) >= min_score.score
     mask.setflags(write=False)
     nodes.remember(constraints, mask)
     return mask
 
 
-def selected(constraints: NodeConstraints, nodes: NodeTable) -> BoolArray:
-    """Return which nodes node selector and node affinity allow, shape (nodes,)."""
+def selector_nodes(constraints: NodeConstraints, nodes: NodeTable) -> BoolArray:
+    """Return which nodes the node selector and node affinity allow, shape (nodes,)."""
     mask = np.ones(len(nodes), dtype=np.bool_)
     for key, value in constraints.node_selector:
         mask &= _matches(Requirement(key, SelectorOperator.IN, (value,)), nodes)
@@ -282,32 +282,33 @@ def selected(constraints: NodeConstraints, nodes: NodeTable) -> BoolArray:
     return mask
 
 
-def without(given: NodeConstraints, not_there: Requirement) -> NodeConstraints:
-    """Return ``given`` narrowed by a requirement on names of nodes."""
-    terms = given.affinity_terms
+def without(constraints: NodeConstraints, not_there: Requirement) -> NodeConstraints:
+    """Return ``constraints`` narrowed by a requirement on node names."""
+    terms = constraints.affinity_terms
     if terms is None:
-        return replace(given, affinity_terms=(SelectorTerm(names=(not_there,)),))
-    # A term without any requirement matches no node, and must not come to match some.
+        return replace(constraints, affinity_terms=(SelectorTerm(names=(not_there,)),))
+    # A term without any requirement matches no node, and must not start to match some.
     narrowed = (
         replace(term, names=(*term.names, not_there)) if term.labels or term.names else term
         for term in terms
     )
-    return replace(given, affinity_terms=tuple(narrowed))
+    return replace(constraints, affinity_terms=tuple(narrowed))
 
 
-def closed(constraints: NodeConstraints, nodes: NodeTable) -> dict[str, int]:
-    """Return what keeps pods off nodes that selector and affinity allow, and off how many."""
-    wanted = selected(constraints, nodes)
-    found: dict[str, int] = {}
+def closures(constraints: NodeConstraints, nodes: NodeTable) -> dict[str, int]:
+    """Return the states and taints that keep pods off selected nodes, and the nodes of each."""
+    is_selected = selector_nodes(constraints, nodes)
+    counts: dict[str, int] = {}
     for code, taints in enumerate(nodes.taint_sets):
-        there = wanted & (nodes.taint_codes == code)
-        # Taints of a node that is not ready say so; it stays away also from who tolerates them.
+        code_rows = is_selected & (nodes.taint_codes == code)
+        # A node that is not ready has taints that say so; it takes no pods that tolerate them
+        # either.
         strict = [t for t in taints if not any(c.tolerates(t) for c in constraints.tolerations)]
-        groups = {_described(strict[0]): there} if strict else _unavailable(there, nodes)
+        groups = {_describe(strict[0]): code_rows} if strict else _unavailable(code_rows, nodes)
         for word, rows in groups.items():
             if number := int(np.count_nonzero(rows)):
-                found[word] = found.get(word, 0) + number
-    return found
+                counts[word] = counts.get(word, 0) + number
+    return counts
 
 
 _STARTING = re.compile(
@@ -319,19 +320,20 @@ _STARTED = "nodes that have started"
 """Key of a memo."""
 
 
-def started(nodes: NodeTable) -> NodeTable | None:
-    """Return ``nodes`` as they are once all have started; None where all have.
+def once_started(nodes: NodeTable) -> NodeTable | None:
+    """Return ``nodes`` as they will be once all have started; None if all have.
 
-    A node that is not ready, or has a taint of which the key says that it starts, takes pods in a
-    while: one of Kubernetes, a cloud provider, Karpenter, cluster-autoscaler or a network plugin.
+    A node that is not ready, or whose taint key says that it starts, takes pods after a while.
+    Such keys come from Kubernetes, cloud providers, Karpenter, cluster-autoscaler or network
+    plugins.
     """
     if _STARTED not in nodes.memo:
         later = [_as_started(node) for node in nodes.nodes]
         is_same = all(new is node for new, node in zip(later, nodes.nodes, strict=True))
         table = None if is_same else nodes.with_nodes(later)
         nodes.remember(_STARTED, table)
-    known = nodes.memo[_STARTED]
-    return known if isinstance(known, NodeTable) else None
+    cached = nodes.memo[_STARTED]
+    return cached if isinstance(cached, NodeTable) else None
 
 
 def _as_started(node: Node) -> Node:
@@ -348,7 +350,7 @@ def _unavailable(rows: BoolArray, nodes: NodeTable) -> dict[str, BoolArray]:
     }
 
 
-def _described(taint: Taint) -> str:
+def _describe(taint: Taint) -> str:
     if taint == CORDON:
         return "cordoned"
     value = f"={taint.value}" if taint.value else ""
@@ -366,15 +368,15 @@ def meets(demand: NodeDemand, nodes: NodeTable) -> BoolArray:
 def score(
     preferences: tuple[NodePreference, ...], tolerations: tuple[Toleration, ...], nodes: NodeTable
 ) -> IntArray:
-    """Return how much a pod would rather be on each node, int64, shape (nodes,); read-only.
+    """Return how much a pod prefers each node, int64, shape (nodes,); read-only.
 
-    It is the sum of the weights of the preferences that the node meets, less that of a taint with
-    ``PreferNoSchedule`` that the pod does not tolerate. Cached with the table.
+    It is the total weight of the preferences that the node meets, less the weight of each
+    ``PreferNoSchedule`` taint that the pod does not tolerate. Cached with the table.
     """
     key = "score", preferences, tolerations
-    known = nodes.memo.get(key)
-    if isinstance(known, np.ndarray):
-        return known
+    cached = nodes.memo.get(key)
+    if isinstance(cached, np.ndarray):
+        return cached
     total = np.zeros(len(nodes), dtype=np.int64)
     for preference in preferences:
         total += preference.weight * _matches_term(preference.term, nodes)
@@ -391,7 +393,7 @@ def tolerates(tolerations: Sequence[Toleration], taints: Sequence[Taint]) -> boo
     return all(any(t.tolerates(taint) for t in tolerations) for taint in taints)
 
 
-def _tolerated(constraints: NodeConstraints, nodes: NodeTable) -> BoolArray:
+def _toleration_mask(constraints: NodeConstraints, nodes: NodeTable) -> BoolArray:
     answers = [tolerates(constraints.tolerations, taints) for taints in nodes.taint_sets]
     return np.array(answers, dtype=np.bool_)[nodes.taint_codes]
 
@@ -422,7 +424,7 @@ def _matches_name(requirement: Requirement, nodes: NodeTable) -> BoolArray:
 
 def accepts(requirement: Requirement, value: str | None) -> bool:
     """Return whether ``requirement`` matches a label of this value; None where it is missing."""
-    if value is None:  # as in the API, NotIn also matches what has no such label
+    if value is None:  # as in the API, NotIn also matches an object without the label
         missing = (SelectorOperator.NOT_IN, SelectorOperator.DOES_NOT_EXIST)
         return requirement.operator in missing
     match requirement.operator:
@@ -439,10 +441,10 @@ def accepts(requirement: Requirement, value: str | None) -> bool:
 
 
 def _compares(requirement: Requirement, value: str) -> bool:
-    label, bound = _integer(value), _integer(next(iter(requirement.values), ""))
-    if label is None or bound is None:
+    label, limit = _integer(value), _integer(next(iter(requirement.values), ""))
+    if label is None or limit is None:
         return False  # as in the API: a label that is no integer matches neither Gt nor Lt
-    return label > bound if requirement.operator is SelectorOperator.GT else label < bound
+    return label > limit if requirement.operator is SelectorOperator.GT else label < limit
 
 
 def _integer(text: str) -> int | None:
@@ -461,13 +463,13 @@ class GrowablePool:
     """A pool that may be asked for more nodes.
 
     Attributes:
-        template: A new node, without the taints that it only starts with. Its name and its host
-            name label stand for no node; new nodes get their own.
-        room: Nodes that may still be asked for, beside those asked for already.
-        coming: Nodes asked for that are not there yet.
-        asked_at: When the first of them was asked for, or one came last, whichever is later, POSIX
-            seconds; None while none is coming.
-        patience_seconds: After so long the pool is late: other pools are asked in its place.
+        template: A new node, without the taints that it has only at its start. Its name and its
+            host name label are placeholders; new nodes get their own.
+        room: Nodes that may still be requested, beyond the requested ones.
+        coming: Requested nodes that are not there yet.
+        asked_at: The time of the first request, or of the last arrival if that is later, POSIX
+            seconds; None while no node is coming.
+        patience_seconds: The wait after which the pool is late, and other pools replace it.
     """
 
     name: str
@@ -483,7 +485,7 @@ class GrowablePool:
             require(where, getattr(self, name), 0, error=SnapshotError)
 
     def is_late(self, now: float) -> bool:
-        """Return whether nodes were asked for so long ago that they may never come."""
+        """Return whether nodes were requested so long ago that they may never come."""
         if not self.coming or self.asked_at is None:
             return False
         return now - self.asked_at > self.patience_seconds
@@ -494,9 +496,9 @@ class ScaledPool:
     """A pool whose demand is measured.
 
     Attributes:
-        selector: The labels its nodes have; without any it has no nodes.
+        selector: The labels of its nodes; without any it has no nodes.
         template: A node of it; None where unknown.
-        most: Nodes it may have; a task that asks for more of them is not counted.
+        most: The limit on its nodes; a task that requests more of them does not count.
     """
 
     name: str
@@ -510,7 +512,7 @@ def in_pool(selector: Mapping[str, str], nodes: NodeTable) -> BoolArray:
     mask = np.full(len(nodes), bool(selector), dtype=np.bool_)
     for key, value in selector.items():
         column = nodes.label(key)
-        # At most one code, and none where no node has the value.
-        codes = [code for code, known in enumerate(column.values) if known == value]
+        # At most one code, and none if no node has the value.
+        codes = [code for code, label_value in enumerate(column.values) if label_value == value]
         mask &= np.isin(column.codes, codes)
     return mask

@@ -1,7 +1,7 @@
-"""Obstacles: why a gang does not start, whatever becomes free.
+"""Obstacles: reasons for which a gang cannot start, whatever becomes free.
 
-A fault of its configuration, or more than the empty cluster, the unused queues and the unused
-quotas have. No other gang waits for one with an obstacle, and nothing is reserved for it.
+An obstacle is a fault of the gang's configuration, or a demand beyond the empty cluster, the unused
+queues or the unused quotas. No other gang waits for such a gang, and nothing is reserved for it.
 """
 
 from bireme.core import messages
@@ -19,7 +19,7 @@ from bireme.core.snapshot import ClusterSnapshot
 def configuration_fault(gang: Gang, snapshot: ClusterSnapshot, queues: QueueTree) -> Hold | None:
     """Return a hold that no amount of waiting ends, or None."""
     if gang.fault is not None:
-        # Where pods of it do not exist yet, what all of them ask may already be too much.
+        # Before its pods exist, their total demand may already be too large.
         return Hold(gang, *(_never_fits_together(gang, snapshot, queues) or gang.fault))
     if flaw := gang.flaw:
         return Hold(gang, Reason.SPEC_INVALID, flaw)
@@ -66,20 +66,20 @@ def start_obstacle(
 
 
 def queue_obstacle(queue: Queue, queues: QueueTree) -> tuple[Reason, str] | None:
-    """Return why no gang at all starts in ``queue``, with what helps; None where some may."""
+    """Return why no gang can start in ``queue``, with the remedy; None where some may."""
     if fault := queues.fault(queue.name):
         return Reason.QUEUE_INVALID, fault
     if not queue.is_open:
         return Reason.QUEUE_CLOSED, "spec.state is Closed: nothing starts, and what runs goes on"
     over = queues.overuse(queue.name)
-    return (Reason.OVER_QUEUE_LIMIT, messages.overused(queue.name, *over)) if over else None
+    return (Reason.OVER_QUEUE_LIMIT, messages.above_limit(queue.name, *over)) if over else None
 
 
 def _never_fits_together(
     gang: Gang, snapshot: ClusterSnapshot, queues: QueueTree
 ) -> tuple[Reason, str] | None:
-    """Return why all pods of ``gang`` would never fit, where their total is foretold; or None."""
-    asked = dict(gang.foretold)
-    beyond = queues.excess_when_empty(gang.queue, asked)
-    why = messages.beyond_limit(*beyond) if beyond else messages.beyond_all_nodes(asked, snapshot)
-    return (Reason.NEVER_FITS, f"minResources {why}") if why else None
+    """Return why all pods of ``gang`` would never fit, if their total is declared; or None."""
+    demand = dict(gang.foretold)
+    beyond = queues.excess_when_empty(gang.queue, demand)
+    text = messages.beyond_limit(*beyond) if beyond else messages.beyond_all_nodes(demand, snapshot)
+    return (Reason.NEVER_FITS, f"minResources {text}") if text else None

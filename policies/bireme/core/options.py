@@ -7,23 +7,23 @@ from urllib.parse import parse_qsl
 from bireme.core.errors import BiremeError, nearest
 
 
-def known_name(kind: str, name: str, known: Iterable[str], error: type[BiremeError]) -> str:
-    """Return ``name``, which is one of ``known``; raise ``error`` with the nearest otherwise."""
-    known = sorted(known)
-    if name in known:
+def check_name(kind: str, name: str, names: Iterable[str], error: type[BiremeError]) -> str:
+    """Return ``name`` if ``names`` contain it; else raise ``error`` with the nearest."""
+    names = sorted(names)
+    if name in names:
         return name
-    raise error(f"no {kind} is called {name!r}; {nearest(name, known)}")
+    raise error(f"no {kind} is called {name!r}; {nearest(name, names)}")
 
 
 def read_options(
     query: str, defaults: Mapping[str, object], error: type[BiremeError]
 ) -> dict[str, object]:
-    """Return the options in ``query``, each as a value of the type that its default has.
+    """Return the options in ``query``, each with the type of its default.
 
-    Raises ``error`` for an option that ``defaults`` lacks, or no number where one is needed.
+    Raises ``error`` for an option without a default, or if a number is needed but not given.
     """
     return {
-        name: _value(name, text, defaults[known_name("option", name, defaults, error)], error)
+        name: _value(name, text, defaults[check_name("option", name, defaults, error)], error)
         for name, text in split_options(query)
     }
 

@@ -1,8 +1,9 @@
-"""Outlook: when every waiting gang should start, by playing a snapshot forward with the same cycle.
+"""Outlook: the expected start of every waiting gang, from a snapshot played forward.
 
-It is a :class:`~bireme.core.play.Play` of the policy in force, with the run times that reservations
-count on, for the gang that has the reservation. What the play admits is foreseen to start at that
-moment. Gangs that it does not reach have a position and no start.
+It is a :class:`~bireme.core.play.Play` of the policy in force with the same cycle. It uses the run
+times on which reservations count, for the gang that has the reservation. The moment at which the
+play admits a gang is its foreseen start. Gangs that the play does not reach have a position and no
+start.
 """
 
 from collections.abc import Mapping
@@ -18,13 +19,13 @@ from bireme.core.snapshot import ClusterSnapshot
 
 @dataclass(frozen=True, slots=True)
 class Prospect:
-    """What is foreseen for a gang that waits.
+    """The expected start of a waiting gang.
 
     Attributes:
-        position: Its number in the order of the decision, from 1; None where it stands in no line,
-            because to wait longer cannot help it.
-        reason: What it waits for; None where the cycle had no time to decide on it.
-        start: When it should start, POSIX seconds; None where that was not foreseen.
+        position: Its number in the order of the decision, from 1; None if waiting longer cannot
+            help it.
+        reason: The reason for its wait; None if the cycle had no time to decide on it.
+        start: The foreseen start, POSIX seconds; None if there is none.
     """
 
     gang: Gang
@@ -39,9 +40,9 @@ class Outlook:
 
     Attributes:
         now: The moment of the snapshot, POSIX seconds.
-        until: How far it reaches, POSIX seconds.
-        cycles: How many cycles were played.
-        cut: Why it goes no further.
+        until: The end of the play, POSIX seconds.
+        cycles: The number of played cycles.
+        cut: Why the play ended.
     """
 
     now: float
@@ -57,30 +58,30 @@ def look_ahead(
     policy: Policy,
     bounds: Bounds = USUAL,
 ) -> Outlook:
-    """Return when the gangs that ``decision``, made on ``snapshot``, leaves waiting should start.
+    """Return the expected starts of the gangs that ``decision``, made on ``snapshot``, holds.
 
-    ``policy`` is asked as in a cycle, so it must not learn from being asked.
+    ``policy`` decides as in a cycle, so it must not learn from these calls.
     """
     play, starts = Play(snapshot, decision, policy, bounds), dict[str, float]()
-    for moment, told in play:
-        for admit in told.admitted:
-            starts.setdefault(admit.gang.uid, moment)  # the first, if it is stopped again
+    for moment, step_decision in play:
+        for admit in step_decision.admitted:
+            starts.setdefault(admit.gang.uid, moment)  # a later start follows a stop in the play
     return Outlook(snapshot.now, play.until, _prospects(decision, starts), play.cycles, play.cut)
 
 
 def _prospects(decision: Decision, starts: Mapping[str, float]) -> tuple[Prospect, ...]:
-    held = [
+    prospects = [
         Prospect(hold.gang, hold.position, hold.reason, starts.get(hold.gang.uid))
         for hold in decision.held
     ]
-    held.sort(key=lambda each: (each.position is None, each.position or 0, each.gang.uid))
-    in_line = [each for each in held if each.position is not None]
-    parked = held[len(in_line) :]
-    # Those that the cycle had no time for come after those that it had.
-    taken = {each.position for each in in_line}
-    free = (n for n in range(1, len(in_line) + len(decision.unreached) + 1) if n not in taken)
+    prospects.sort(key=lambda p: (p.position is None, p.position or 0, p.gang.uid))
+    in_line = [prospect for prospect in prospects if prospect.position is not None]
+    parked = prospects[len(in_line) :]
+    # Unreached gangs come after the gangs that the cycle reached.
+    positions = {prospect.position for prospect in in_line}
+    free = (n for n in range(1, len(in_line) + len(decision.unreached) + 1) if n not in positions)
     unreached = [
         Prospect(gang, next(free), None, starts.get(gang.uid)) for gang in decision.unreached
     ]
-    in_line = sorted([*in_line, *unreached], key=lambda each: (each.position or 0, each.gang.uid))
+    in_line = sorted([*in_line, *unreached], key=lambda p: (p.position or 0, p.gang.uid))
     return (*in_line, *parked)

@@ -1,19 +1,18 @@
-"""Ranges of the starts that outlooks foresee, for every gang that waits, by how earlier ones erred.
+"""Ranges of foreseen starts, for every waiting gang, by the errors of earlier outlooks.
 
-As for the first gang (:mod:`bireme.core.eta`), the ratios r of actual to foreseen wait make a range
-of the wait foreseen: from the r that one start in twenty was below to the one that one in twenty
-was above. Three things are different for a whole line:
+As for the first gang (:mod:`bireme.core.eta`), the ratios r of actual to foreseen wait turn a
+foreseen wait into a range. Its ends are the r that one start in twenty was below and the r that one
+in twenty was above. Three things are different for a whole queue:
 
-*   Most of the forecasts have not come true yet, and those that have are the short ones. So the
-    shares are those of the product-limit estimate (Kaplan and Meier, JASA 1958), in which a gang
-    that still waits counts as one whose ratio is above what it has reached. Where so many still
-    wait that one in twenty cannot be told, there is no range.
-*   Forecasts of an hour err otherwise than those of a day. So only forecasts of a like length
+*   Most forecasts have not come true yet, and those that have are the short ones. So the shares are
+    those of the product-limit estimate (Kaplan and Meier, JASA 1958). In it, a waiting gang counts
+    with a ratio above its ratio so far. There is no range until 19 comparable gangs have started.
+*   Forecasts of an hour err otherwise than those of a day. So only forecasts of similar length
     count, within about a factor of four either way.
-*   Where no start is foreseen, because what runs does not say for how long, the length of the wait
-    itself is remembered, by the position in line.
+*   If no start is foreseen, because running gangs have no estimates, the length of the wait itself
+    is remembered, by the position in the queue.
 
-A range is not conformal: its coverage is no theorem, and is measured in a simulation by
+A range is not conformal: no theorem gives its coverage. A simulation measures it:
 ``tests/simulation/test_outlook_ranges.py``.
 """
 
@@ -30,15 +29,15 @@ from bireme.core.eta import COVERAGE, StartRange
 from bireme.core.outlook import Outlook, Prospect
 
 REMEMBERED: Final = 1024
-"""Errors of forecasts that have come true, of all lengths."""
+"""The limit on errors of forecasts that have come true, of all lengths."""
 _TAIL: Final = (1 - COVERAGE) / 2
-_FEWEST: Final = 19
-"""Errors without which none of twenty starts can be said to be below all others."""
+_MIN_ERRORS: Final = 19
+"""The fewest errors of which the smallest marks the lowest of twenty starts."""
 _MIN_SECONDS: Final = 10.0
 _ALIKE: Final = 2.0
-"""Forecasts count for one another within so many octaves."""
+"""The distance, in octaves, within which forecasts count for one another."""
 _UNFORESEEN: Final = 1000.0
-"""Where lengths are positions in line: far from any length in seconds."""
+"""The offset of lengths that are positions in the queue: far from any length in seconds."""
 _AGAIN_SECONDS: Final = 600.0
 _MAX_FORECASTS: Final = 8
 _MAX_STARTED: Final = 8192
@@ -49,28 +48,28 @@ class _Forecast:
     """A forecast of one wait.
 
     Attributes:
-        at: When it was made, POSIX seconds.
-        unit: Seconds that errors are in: the wait foreseen, or 1 where none was.
-        octave: Base 2 logarithm of the wait foreseen, or of the position above ``_UNFORESEEN``.
+        moment: When it was made, POSIX seconds.
+        unit: The unit of errors in seconds: the foreseen wait, or 1 if there was none.
+        octave: Base 2 logarithm of the foreseen wait, or of the position above ``_UNFORESEEN``.
     """
 
-    at: float
+    moment: float
     unit: float
     octave: float
 
     @classmethod
     def of(cls, prospect: Prospect, now: float) -> "_Forecast":
         seconds = (prospect.start or now) - now
-        if seconds <= 0:  # it may start at any moment, which foresees nothing
+        if seconds <= 0:  # it may start at any moment, which is no forecast
             return cls(now, 1.0, _UNFORESEEN + math.log2(prospect.position or 1))
         seconds = max(seconds, _MIN_SECONDS)
         return cls(now, seconds, math.log2(seconds))
 
     def error(self, now: float) -> float:
-        return max(0.0, now - self.at) / self.unit
+        return max(0.0, now - self.moment) / self.unit
 
     def is_over(self, now: float) -> bool:
-        return now > self.at + (self.unit if self.octave < _UNFORESEEN else _AGAIN_SECONDS)
+        return now > self.moment + (self.unit if self.octave < _UNFORESEEN else _AGAIN_SECONDS)
 
 
 @dataclass(slots=True)
@@ -81,14 +80,16 @@ class OutlookRanges:
     """Octave of a forecast, and its error once the gang has started."""
     _waits: dict[str, list[_Forecast]] = field(default_factory=dict)
     _started: dict[str, float] = field(default_factory=dict)
-    """By uid, the starts that no outlook of a later moment has come after."""
+    """By uid, the starts since the moment of the last outlook."""
 
     def see(self, now: float, decision: Decision) -> None:
-        """Learn from the starts in a decision of ``now``, POSIX seconds. Must see every one."""
+        """Learn from the starts in a decision of ``now``, POSIX seconds. Must see every
+        decision.
+        """
         for admit in decision.admitted:
             self._learn(admit.gang.uid, now)
             self._started[admit.gang.uid] = now
-        while len(self._started) > _MAX_STARTED:  # where no outlook comes for long
+        while len(self._started) > _MAX_STARTED:  # if no outlook comes for long
             del self._started[next(iter(self._started))]
 
     def _learn(self, uid: str, now: float) -> None:
@@ -96,39 +97,39 @@ class OutlookRanges:
             self._errors.append((forecast.octave, forecast.error(now)))
 
     def update(self, outlook: Outlook, now: float) -> dict[str, StartRange]:
-        """Take note of an outlook that is there ``now``; return the ranges of gangs, by uid.
+        """Learn from an outlook that is ready ``now``; return the ranges of gangs, by uid.
 
-        ``now`` is POSIX seconds. Where too little is known of the errors, a range has no
-        ``coverage``: it is the moment foreseen, and there is none where no moment is.
+        ``now`` is POSIX seconds. If too few errors are known, a range has no ``coverage``: it is
+        the foreseen moment. A gang without a foreseen moment then has no range.
         """
         began = outlook.now
-        in_line = [each for each in outlook.prospects if each.position is not None]
-        for each in in_line:
-            self._note(each.gang.uid, _Forecast.of(each, began))
-        # To look ahead takes a while. Without those that have started meanwhile, the short waits
+        in_line = [prospect for prospect in outlook.prospects if prospect.position is not None]
+        for prospect in in_line:
+            self._note(prospect.gang.uid, _Forecast.of(prospect, began))
+        # Looking ahead takes a while. Without gangs that have started meanwhile, the short waits
         # would be missing among the errors.
-        gone = {uid for uid, at in self._started.items() if at >= began}
-        for uid in gone:
+        started_uids = {uid for uid, moment in self._started.items() if moment >= began}
+        for uid in started_uids:
             self._learn(uid, self._started[uid])
-        self._started = {uid: self._started[uid] for uid in gone}
-        kept = {each.gang.uid for each in in_line} - gone
-        self._waits = {uid: self._waits[uid] for uid in kept}
+        self._started = {uid: self._started[uid] for uid in started_uids}
+        waiting_uids = {prospect.gang.uid for prospect in in_line} - started_uids
+        self._waits = {uid: self._waits[uid] for uid in waiting_uids}
         tails = _Tails(self._errors, self._waits, now)
-        found = ((each.gang.uid, _range(each, began, tails)) for each in in_line)
-        return {uid: one for uid, one in found if one is not None and uid in kept}
+        ranges = ((prospect.gang.uid, _range(prospect, began, tails)) for prospect in in_line)
+        return {uid: one for uid, one in ranges if one is not None and uid in waiting_uids}
 
     def _note(self, uid: str, forecast: _Forecast) -> None:
         waits = self._waits.setdefault(uid, [])
-        # One forecast at a time: those of each outlook of one wait would err alike.
-        if len(waits) < _MAX_FORECASTS and (not waits or waits[-1].is_over(forecast.at)):
+        # One forecast at a time: forecasts of successive outlooks in one wait would err alike.
+        if len(waits) < _MAX_FORECASTS and (not waits or waits[-1].is_over(forecast.moment)):
             waits.append(forecast)
 
 
 def _range(prospect: Prospect, began: float, tails: "_Tails") -> StartRange | None:
     forecast = _Forecast.of(prospect, began)
-    found = tails.around(forecast.octave)
-    if found is not None:
-        low, high = found
+    errors = tails.around(forecast.octave)
+    if errors is not None:
+        low, high = errors
         return StartRange(began + low * forecast.unit, began + high * forecast.unit, COVERAGE)
     if prospect.start is not None and prospect.start > began:
         return StartRange(prospect.start, None)
@@ -145,30 +146,32 @@ class _Tails:
         now: float,
     ) -> None:
         rows = [(octave, error, True) for octave, error in errors]
-        rows += [(each.octave, each.error(now), False) for w in waits.values() for each in w]
-        # By error; of equal ones those that have started first.
+        rows += [
+            (forecast.octave, forecast.error(now), False) for w in waits.values() for forecast in w
+        ]
+        # By error; among equal errors, gangs that have started come first.
         rows.sort(key=lambda row: (row[1], not row[2]))
         table = np.array(rows, dtype=float).reshape(-1, 3)
         self._octaves, self._errors, self._came = table[:, 0], table[:, 1], table[:, 2] > 0
-        self._known: dict[float, tuple[float, float] | None] = {}
+        self._cache: dict[float, tuple[float, float] | None] = {}
 
     def around(self, octave: float) -> tuple[float, float] | None:
-        """Return the two errors for forecasts of like length; None where they are not known."""
-        octave = round(2 * octave) / 2  # lengths are told apart no finer, to work it out once
-        if octave not in self._known:
-            self._known[octave] = self._around(octave)
-        return self._known[octave]
+        """Return the two errors for forecasts of similar length; None if unknown."""
+        octave = round(2 * octave) / 2  # a coarse grid, so that each value is computed once
+        if octave not in self._cache:
+            self._cache[octave] = self._around(octave)
+        return self._cache[octave]
 
     def _around(self, octave: float) -> tuple[float, float] | None:
         alike = abs(self._octaves - octave) <= _ALIKE
         errors, came = self._errors[alike], self._came[alike]
-        if came.sum() < _FEWEST:
+        if came.sum() < _MIN_ERRORS:
             return None
-        # One more than there are: the next start may come after all of them.
+        # One more than the errors: the next start may come after all of them.
         at_risk = len(errors) + 1 - np.arange(len(errors))
         wait_on = np.cumprod(np.where(came, 1 - 1 / at_risk, 1.0))
-        late = np.flatnonzero(came & (wait_on <= _TAIL + 1e-9))
-        early = np.flatnonzero(came & (wait_on <= 1 - _TAIL + 1e-9))
-        if not len(late):
+        upper_rows = np.flatnonzero(came & (wait_on <= _TAIL + 1e-9))
+        lower_rows = np.flatnonzero(came & (wait_on <= 1 - _TAIL + 1e-9))
+        if not len(upper_rows):
             return None
-        return float(errors[early[0]]), float(errors[late[0]])
+        return float(errors[lower_rows[0]]), float(errors[upper_rows[0]])

@@ -2,11 +2,11 @@
 
     def __init__(self, beta: Annotated[float, Within(1e-6, 0.1), "Least gain worth a node."] = 3e-4)
 
-An argument is a parameter if its type is ``int`` or ``float``, and may also be None by default,
-which stands for a setting or a rule that the text names. Units are part of names. Arguments of
-other types can be given in Python alone.
+An argument is a parameter if its type is ``int`` or ``float``. It may also be None by default; the
+text then names a setting or a rule. Units are part of names. Arguments of other types can be given
+only in Python.
 
-In text parameters follow the name of the policy as options do: ``NAME?PARAMETER=VALUE&...``.
+In text, parameters follow the name of the policy as options do: ``NAME?PARAMETER=VALUE&...``.
 """
 
 import inspect
@@ -18,7 +18,7 @@ from typing import Annotated, Any, TypeAlias, get_args, get_origin, get_type_hin
 from urllib.parse import urlencode
 
 from bireme.core.bounds import Bound
-from bireme.core.errors import SettingError, nearest, repeated
+from bireme.core.errors import SettingError, find_duplicate, nearest
 from bireme.core.options import split_options
 
 Maker: TypeAlias = Callable[..., object]
@@ -27,13 +27,13 @@ Maker: TypeAlias = Callable[..., object]
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A number that a policy is made with.
+    """A number with which a policy is made.
 
     Attributes:
         is_whole: Whether it must be a whole number.
-        default: None where a setting or a rule gives it, as ``about`` says.
-        bound: What it may be; None for any finite number.
-        about: What it does, in a line.
+        default: None if a setting or a rule gives it, as ``about`` says.
+        bound: The allowed values; None for any finite number.
+        about: Its effect, in a line.
     """
 
     name: str
@@ -44,25 +44,25 @@ class Parameter:
 
     def __str__(self) -> str:
         kind = "a whole number" if self.is_whole else "a number"
-        bound = f" {self.bound}" if self.bound else ""
+        limits = f" {self.bound}" if self.bound else ""
         default = "" if self.default is None else f", {self.default:g} by default"
         about = f": {self.about}" if self.about else ""
-        return f"{self.name}, {kind}{bound}{default}{about}"
+        return f"{self.name}, {kind}{limits}{default}{about}"
 
     def read(self, value: object) -> float:
         """Return ``value``, a number or the text of one.
 
         Raises:
-            SettingError: it is none, or not one that the parameter can have.
+            SettingError: it is no number, or not an allowed one.
         """
-        found = _number(value)
-        is_sound = found is not None and (isfinite(found) or found == self.default)
-        if found is None or not is_sound or (self.is_whole and found != int(found)):
+        number = _number(value)
+        is_sound = number is not None and (isfinite(number) or number == self.default)
+        if number is None or not is_sound or (self.is_whole and number != int(number)):
             kind = "a whole number" if self.is_whole else "a finite number"
-            bound = f" {self.bound}" if self.bound else ""
-            raise SettingError(f"{self.name} is {value!r}; it must be {kind}{bound}")
-        self.check(found)
-        return int(found) if self.is_whole else found
+            limits = f" {self.bound}" if self.bound else ""
+            raise SettingError(f"{self.name} is {value!r}; it must be {kind}{limits}")
+        self.check(number)
+        return int(number) if self.is_whole else number
 
     def check(self, value: float) -> None:
         """Raise SettingError unless ``value`` is within the bound."""
@@ -71,7 +71,7 @@ class Parameter:
 
 
 def parameters_of(maker: Maker) -> dict[str, Parameter]:
-    """Return the parameters of what ``maker`` makes, by name, in their order."""
+    """Return the parameters of a maker, by name, in their order."""
     function = maker.__init__ if inspect.isclass(maker) else maker
     try:
         hints = get_type_hints(function, include_extras=True)
@@ -79,42 +79,44 @@ def parameters_of(maker: Maker) -> dict[str, Parameter]:
     except Exception:  # noqa: BLE001  # a user's own class may have hints of any kind
         return {}
     return {
-        name: found
+        name: parameter
         for name, argument in arguments.items()
         if argument.default is not argument.empty
-        and (found := _parameter(name, hints.get(name), argument.default)) is not None
+        and (parameter := _parameter(name, hints.get(name), argument.default)) is not None
     }
 
 
-def read_parameters(maker: Maker, given: str | Mapping[str, object]) -> dict[str, float]:
-    """Return arguments for ``maker`` from ``given``, the text behind the question mark or values.
+def read_parameters(maker: Maker, values: str | Mapping[str, object]) -> dict[str, float]:
+    """Return arguments for ``maker`` from the text behind the question mark, or from values.
 
     Raises:
-        SettingError: one is unknown, given twice, or not what it can be; the text names the
-            parameter, the value, the bounds and the nearest name.
+        SettingError: a parameter is unknown, given twice, or invalid; the text names the parameter,
+            the value, the bounds and the nearest name.
     """
-    pairs = split_options(given) if isinstance(given, str) else list(given.items())
-    twice = repeated(name for name, _ in pairs)
+    pairs = split_options(values) if isinstance(values, str) else list(values.items())
+    twice = find_duplicate(name for name, _ in pairs)
     if twice is not None:
-        raise SettingError(f"{twice} is given twice in {given!r}; leave one out")
-    known = parameters_of(maker)
+        raise SettingError(f"{twice} is given twice in {values!r}; leave one out")
+    parameters = parameters_of(maker)
     for name, value in pairs:
-        if name not in known:
-            remedy = nearest(name, known) if known else "it has no parameters, so leave it out"
+        if name not in parameters:
+            remedy = (
+                nearest(name, parameters) if parameters else "it has no parameters, so leave it out"
+            )
             raise SettingError(f"no parameter is called {name!r}, given as {value!r}; {remedy}")
-    return {name: known[name].read(value) for name, value in pairs}
+    return {name: parameters[name].read(value) for name, value in pairs}
 
 
 def check_parameters(maker: Maker, **values: float | None) -> None:
-    """Check what ``maker`` was called with against its declaration; None is always sound.
+    """Check the arguments of ``maker`` against its declaration; None is always valid.
 
     Raises:
-        SettingError: names the first that is outside of its bound, and the bound.
+        SettingError: names the first argument outside its bound, and the bound.
     """
-    known = parameters_of(maker)
+    parameters = parameters_of(maker)
     for name, value in values.items():
         if value is not None:
-            known[name].check(value)
+            parameters[name].check(value)
 
 
 def with_parameters(name: str, query: str) -> str:
@@ -139,9 +141,9 @@ def _parameter(name: str, hint: Any, default: object) -> Parameter | None:
     types = set(get_args(hint) or (hint,)) - {NoneType}
     if types not in ({int}, {float}) or not isinstance(default, int | float | None):
         return None
-    bound = next((note for note in notes if isinstance(note, Bound)), None)
+    limits = next((note for note in notes if isinstance(note, Bound)), None)
     about = next((note for note in notes if isinstance(note, str)), "")
-    return Parameter(name, types == {int}, default, bound, about)
+    return Parameter(name, types == {int}, default, limits, about)
 
 
 def _number(value: object) -> float | None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from bireme.core.gangs import AffinityMode, Gang, Role, Task
 from bireme.core.nodes import HOSTNAME_LABEL, NodeTable, feasible
-from bireme.core.pod_rules import NOBODY, Occupants, PodsOf, most_per_node
+from bireme.core.pod_rules import NOBODY, Occupants, PodsOf, max_pods_per_node
 from bireme.core.resources import (
     CPU,
     MEMORY,
@@ -33,7 +33,7 @@ class TaskPlacement:
 
     def rows_by_replica(self) -> IntArray:
         """Return the node row of replica 0, 1, ..."""
-        # In row order: neighbours in a ring of all-reduce are neighbours in the cluster.
+        # In row order: neighbours in an all-reduce ring are neighbours in the cluster.
         return np.repeat(self.rows, self.counts)
 
 
@@ -82,8 +82,8 @@ def placement_at(places: Mapping[str, Mapping[str, int]], nodes: NodeTable) -> P
     Raises KeyError for a node that is not in ``nodes``.
     """
     tasks = []
-    for task, there in places.items():
-        pairs = sorted((nodes.row[name], count) for name, count in there.items())
+    for task, counts_by_node in places.items():
+        pairs = sorted((nodes.row[name], count) for name, count in counts_by_node.items())
         rows, counts = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
         tasks.append(TaskPlacement(task, rows, counts))
     if not any(len(task.rows) for task in tasks):
@@ -93,7 +93,7 @@ def placement_at(places: Mapping[str, Mapping[str, int]], nodes: NodeTable) -> P
 
 
 def pods_at(gang: Gang, placement: Placement, *, are_coming: bool = False) -> tuple[PodsOf, ...]:
-    """Return those pods of ``gang`` on ``placement`` that rules over pods are about."""
+    """Return the pods of ``gang`` on ``placement`` that rules over pods concern."""
     if not gang.has_rules:
         return ()
     kinds = {task.name: task.pod for task in gang.tasks}
@@ -112,23 +112,23 @@ def keeps_affinity(gang: Gang, tasks: Sequence[TaskPlacement], nodes: NodeTable)
     names = {task.role: task.name for task in gang.tasks}
     roles = [task.role for task in gang.tasks]
     required = gang.role_affinity.mode is AffinityMode.REQUIRED
-    # Of several tasks of a role, none could say which servers are its own.
+    # With several tasks of a role, no rule assigns servers to workers.
     if not required or roles.count(Role.PS) != 1 or roles.count(Role.WORKER) != 1:
         return True
     none = np.zeros(0, dtype=np.int64)
     rows = {task.task: task.rows for task in tasks}
     servers, workers = rows.get(names[Role.PS], none), rows.get(names[Role.WORKER], none)
-    beside = np.isin(workers, servers)
+    has_server = np.isin(workers, servers)
     key, levels = gang.role_affinity.topology_key, nodes.topology_levels
     # A key that is no topology level means the node itself.
     if key != HOSTNAME_LABEL and key in levels:
         codes = nodes.domains[levels.index(key)]
-        beside |= (codes[workers] >= 0) & np.isin(codes[workers], codes[servers])
-    return bool(beside.all())
+        has_server |= (codes[workers] >= 0) & np.isin(codes[workers], codes[servers])
+    return bool(has_server.all())
 
 
 def usage_of(gang: Gang, placement: Placement, axis: ResourceAxis) -> tuple[IntArray, IntArray]:
-    """Return rows of ``placement``, shape (entries,), and what ``gang`` uses there, per task."""
+    """Return rows of ``placement``, shape (entries,), and the usage of ``gang`` there, per task."""
     requests = {task.name: task.request for task in gang.tasks}
     parts = [(t.rows, t.counts[:, None] * axis.usage(requests[t.task])) for t in placement.tasks]
     if len(parts) == 1:
@@ -140,16 +140,16 @@ def usage_of(gang: Gang, placement: Placement, axis: ResourceAxis) -> tuple[IntA
 
 
 COUNT_CEILING = 2**31
-"""Stands for "without limit" where a replica asks for nothing on a node."""
-# Kinds of replicas whose counts are kept: of ten thousand nodes one takes 80 kB.
+"""Stands for "without limit" if a replica requests nothing of a node."""
+# The limit on cached kinds of replicas: for ten thousand nodes one takes 80 kB.
 _COUNTS_KEPT = 256
-# Sums of amounts are floating point, which holds 16 digits: what differs by less may be equal.
+# Sums of amounts are floats with 16 digits: sums with a smaller difference may be equal.
 _SLACK = 1 + 1e-9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Take:
-    """``counts[row]`` replicas that ask ``request`` each, only assumed to be taken."""
+    """``counts[row]`` replicas with ``request`` each that a trial assumes to be placed."""
 
     request: IntArray
     counts: IntArray
@@ -158,8 +158,8 @@ class Take:
 class FreeCapacity:
     """Free amounts on every node during one cycle, int64 of shape (nodes, resources).
 
-    It keeps, per kind of replica, how many every node takes, and corrects that after an admission
-    only on the nodes it touched: a thousand gangs of a few shapes cost little more than a few.
+    It caches, per kind of replica, how many every node takes. After an admission it corrects only
+    the nodes that changed: a thousand gangs of a few shapes cost little more than a few gangs.
     """
 
     def __init__(
@@ -171,10 +171,10 @@ class FreeCapacity:
     ) -> None:
         self.nodes = nodes
         self.occupants = occupants
-        # Nodes that exist, shape (nodes,); None for all. The others are no domains of a spread.
+        # Nodes that exist, shape (nodes,); None for all. Other nodes are no domains of a spread.
         self.present = present
         # It may be negative: allocatable may shrink while pods run, or another scheduler may have
-        # put pods there. Such a node takes nothing more.
+        # placed pods there. Such a node takes no more pods.
         self.free: IntArray = nodes.allocatable - used
         self._counts: dict[object, IntArray] = {}
         self._seen: dict[object, int] = {}
@@ -184,7 +184,7 @@ class FreeCapacity:
         self._only_on: dict[str, BoolArray] = {}
 
     def lacks(self, gang: Gang) -> bool:
-        """Return whether all nodes together have too little for ``gang``, wherever it might go."""
+        """Return whether all nodes together have too little for ``gang``, wherever it is placed."""
         if self._total is None:
             self._total = np.maximum(self.free, 0).sum(axis=0, dtype=np.float64) * _SLACK
         for name, amount in gang.demand.items():
@@ -193,27 +193,27 @@ class FreeCapacity:
                 return True
         return False
 
-    def replicas(self, task: Task, after: Sequence[Take] = ()) -> IntArray:
-        """Return how many replicas of ``task`` each node takes after ``after``, shape (nodes,).
+    def replicas(self, task: Task, assumed: Sequence[Take] = ()) -> IntArray:
+        """Return how many replicas of ``task`` each node takes after ``assumed``, shape (nodes,).
 
-        Rules over pods narrow it by the pods that are there, not by those of ``after``. Read-only
-        where nothing corrects it: the array is shared and does not change.
+        Rules over pods limit it by the present pods, not by those of ``assumed``. The array is
+        shared and read-only, unless rules, views or ``assumed`` correct it.
         """
-        counts = self._replicas(task, after)
+        counts = self._replicas(task, assumed)
         for resource, mask in self._only_on.items():
             if any(name == resource and amount for name, amount in task.request):
                 counts = np.where(mask, counts, 0)
         return counts
 
-    def _replicas(self, task: Task, after: Sequence[Take]) -> IntArray:
+    def _replicas(self, task: Task, assumed: Sequence[Take]) -> IntArray:
         if task.pod is not None:
-            counts = self._replicas(replace(task, pod=None), after)
-            counts = np.minimum(counts, most_per_node(task.pod, self.nodes))
+            counts = self._replicas(replace(task, pod=None), assumed)
+            counts = np.minimum(counts, max_pods_per_node(task.pod, self.nodes))
             if task.pod.volumes:
                 counts = np.minimum(counts, self._beside_volumes(task, task.pod.volumes))
-            return np.where(self.occupants.refused(task.pod, self.nodes), 0, counts)
+            return np.where(self.occupants.conflict_nodes(task.pod, self.nodes), 0, counts)
         counts = self._current(task)
-        takes = [take for take in after if take.counts.any()]
+        takes = [take for take in assumed if take.counts.any()]
         if not takes:
             return counts
         request = self.nodes.axis.request(task.request)
@@ -228,32 +228,37 @@ class FreeCapacity:
         return corrected
 
     def _beside_volumes(self, task: Task, volumes: Iterable[tuple[str, str]]) -> IntArray:
-        """Return how many replicas of ``task`` each node takes beside ``volumes`` that are new."""
+        """Return how many replicas of ``task`` each node takes beside its new ``volumes``."""
         new: dict[str, IntArray] = {}
         for volume in volumes:
             is_new = ~self.occupants.have_volume(volume, self.nodes)
             new[volume[0]] = new.get(volume[0], np.zeros(len(self.nodes), np.int64)) + is_new
-        most = np.full(len(self.nodes), COUNT_CEILING, dtype=np.int64)
+        limits = np.full(len(self.nodes), COUNT_CEILING, dtype=np.int64)
         for name, count in new.items():
             if (column := self.nodes.axis.column(name)) is not None:
-                left = self.free[:, column] - count
-                # Also replicas that ask for volumes that are yet to be made.
-                each = dict(task.request).get(name, 0)
-                fits = left // each if each else np.where(left < 0, 0, COUNT_CEILING)
-                most = np.where(count > 0, np.minimum(most, np.maximum(fits, 0)), most)
-        return most
+                remaining = self.free[:, column] - count
+                # Replicas may also request volumes that do not exist yet.
+                amount = dict(task.request).get(name, 0)
+                fits = remaining // amount if amount else np.where(remaining < 0, 0, COUNT_CEILING)
+                limits = np.where(count > 0, np.minimum(limits, np.maximum(fits, 0)), limits)
+        return limits
 
     def usage(self, gang: Gang, placement: Placement) -> tuple[IntArray, IntArray]:
-        """Return rows of ``placement`` and what ``gang`` would use there, as :func:`usage_of`.
+        """Return rows of ``placement`` and the usage of ``gang`` there, as :func:`usage_of`.
 
-        With the volumes that come to a node with it; a row appears once for each of them too.
+        It includes volumes that the gang brings to a node; a row appears once for each of them too.
         """
         rows, usage = usage_of(gang, placement, self.nodes.axis)
         new = list(self._new_volumes(gang, placement))
         if not new:
             return rows, usage
-        added = [np.tile(self.nodes.axis.usage(((name, 1),)), (len(at), 1)) for name, at in new]
-        return np.concatenate([rows, *(at for _, at in new)]), np.concatenate([usage, *added])
+        added = [
+            np.tile(self.nodes.axis.usage(((name, 1),)), (len(volume_rows), 1))
+            for name, volume_rows in new
+        ]
+        return np.concatenate([rows, *(volume_rows for _, volume_rows in new)]), np.concatenate(
+            [usage, *added]
+        )
 
     def _new_volumes(self, gang: Gang, placement: Placement) -> Iterator[tuple[str, IntArray]]:
         """Yield the amount and the rows of each volume that ``gang`` would bring to nodes."""
@@ -264,11 +269,14 @@ class FreeCapacity:
                 for volume in kind.volumes:
                     rows.setdefault(volume, []).append(task.rows)
         for volume, several in rows.items():
-            at = np.unique(np.concatenate(several))
-            yield volume[0], at[~self.occupants.have_volume(volume, self.nodes)[at]]
+            unique_rows = np.unique(np.concatenate(several))
+            yield (
+                volume[0],
+                unique_rows[~self.occupants.have_volume(volume, self.nodes)[unique_rows]],
+            )
 
     def _current(self, task: Task) -> IntArray:
-        """Return the cached answer for this kind of replica, brought up to date."""
+        """Return the cached counts for this kind of replica, brought up to date."""
         key = (task.request, task.constraints)
         counts = self._counts.get(key)
         request = self.nodes.axis.request(task.request)  # None: no node has one of the resources
@@ -289,7 +297,7 @@ class FreeCapacity:
         return counts
 
     def take(self, gang: Gang, placement: Placement) -> None:
-        """Take what ``placement`` of ``gang`` uses."""
+        """Subtract the usage of ``placement`` of ``gang``."""
         requests = {task.name: task.request for task in gang.tasks}
         for task in placement.tasks:
             request = self.nodes.axis.usage(requests[task.task])
@@ -301,10 +309,10 @@ class FreeCapacity:
         self._tightness = self._total = None
 
     def add_pods(self, gang: Gang, placement: Placement, *, are_coming: bool = False) -> None:
-        """Let rules over pods see those of ``gang`` on ``placement``, there or to come there."""
+        """Add the pods of ``gang`` on ``placement``, present or coming, to those that rules see."""
         if gang.has_rules:
-            there = pods_at(gang, placement, are_coming=are_coming)
-            self.occupants = self.occupants.plus(there)
+            pods = pods_at(gang, placement, are_coming=are_coming)
+            self.occupants = self.occupants.plus(pods)
 
     def remove_pods(self, gang: Gang, placement: Placement) -> None:
         """Undo :meth:`add_pods`."""
@@ -312,22 +320,22 @@ class FreeCapacity:
             self.occupants = self.occupants.less(pods_at(gang, placement))
 
     def only_on(self, mask: BoolArray, resource: str) -> "FreeCapacity":
-        """Return a view in which what asks for ``resource`` goes to nodes of ``mask`` alone.
+        """Return a view in which requests for ``resource`` only fit nodes of ``mask``.
 
-        Of a view, that is to those of both. It shares all that is known of this capacity, so it
-        costs nothing to make; nothing is to be taken from it, and it is over when something is
-        taken from this capacity.
+        A view of a view combines both masks. It shares all caches of this capacity, so it costs
+        nothing. Nothing may be taken from it, and it is invalid once something is taken from this
+        capacity.
         """
-        _ = self.tightness  # worked out once for all views
+        _ = self.tightness  # computed once for all views
         view = copy.copy(self)
-        own = self._only_on.get(resource)
-        view._only_on = {**self._only_on, resource: mask if own is None else mask & own}
+        current = self._only_on.get(resource)
+        view._only_on = {**self._only_on, resource: mask if current is None else mask & current}
         return view
 
     def inside(self, mask: BoolArray, *, are_all: bool = False) -> "FreeCapacity":
-        """Return a capacity with nothing free but on nodes of ``mask``, shape (nodes,).
+        """Return a capacity that is free only on nodes of ``mask``, shape (nodes,).
 
-        With ``are_all`` these are all nodes that exist. Of a view (:meth:`only_on`), it is one too.
+        With ``are_all`` no other nodes exist. The restriction of a view (:meth:`only_on`) stays.
         """
         if mask.all():
             return self
@@ -338,7 +346,7 @@ class FreeCapacity:
         return room
 
     def correct(self, rows: IntArray, free: IntArray) -> None:
-        """Set what is free on ``rows``, shape (rows, resources)."""
+        """Set the free amounts on ``rows``, shape (rows, resources)."""
         self.free[rows] = free
         self._touched.append(rows)
         self._tightness = self._total = None
@@ -355,19 +363,19 @@ class FreeCapacity:
 
 
 def _scarcity(resource: str) -> float:
-    # Devices count ten times as much as cores and memory: what is packed tightly must be scarce.
+    # Devices weigh ten times as much as cores and memory: scarce resources must be packed tightly.
     if resource in (CPU, MEMORY):
         return 0.1
     return 1.0 if is_device(resource) else 0.0
 
 
 def _fits(free: IntArray, request: IntArray) -> IntArray:
-    """Return whole replicas that fit into each row of ``free``, shape (rows,)."""
+    """Return the number of whole replicas that fit each row of ``free``, shape (rows,)."""
     columns = np.flatnonzero(request)
     if not len(columns):
         return np.full(len(free), COUNT_CEILING, dtype=np.int64)
     counts: IntArray = free[:, columns[0]] // request[columns[0]]
-    # Column by column: no second table of the size of ``free`` is made.
+    # Column by column: this avoids a second table of the size of ``free``.
     for column in columns[1:]:
         np.minimum(counts, free[:, column] // request[column], out=counts)
     np.maximum(counts, 0, out=counts)

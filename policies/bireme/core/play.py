@@ -1,31 +1,31 @@
-"""Play: a snapshot played forward with the same cycle, by a policy.
+"""Play: a policy plays a snapshot forward with the same cycle.
 
-From the decision of a cycle on, time goes on from one expected end to the next. There the gangs
-that are due leave, and :func:`~bireme.core.cycle.run_cycle` decides on those that still wait, with
-the policy given. These are the rules:
+From the decision of a cycle on, time advances from one expected end to the next. There the gangs
+that are due leave, and :func:`~bireme.core.cycle.run_cycle` decides on the waiting gangs with the
+given policy. These are the rules:
 
-*   How long gangs run, a :class:`Course` says. By default a running gang ends when a reservation
-    counts on it (:meth:`~bireme.core.running.RunningGang.expected_end`), for the gang that has the
-    reservation. So one without an estimate, by its owner or by the history of run times, may end at
-    any moment and counts as ending now. A gang that starts in the play runs for as long as its
-    estimate, or ends at once without one. A start that rests on such gangs alone is foreseen at
-    once. A gang that is stopped leaves at once, waits again, and later runs for its whole estimate.
-*   Nobody arrives, nothing fails, node pools do not grow, and run times are as the course has them.
+*   A :class:`Course` determines how long gangs run. By default a running gang ends when a
+    reservation counts on it (:meth:`~bireme.core.running.RunningGang.expected_end`), for the gang
+    that has the reservation. A gang without an estimate, by its owner or by the history of run
+    times, may end at any moment and counts as ending now. A gang that starts in the play runs for
+    its estimate, or ends at once without one. A start that depends only on such gangs is foreseen
+    at once. A stopped gang leaves at once, waits again, and later runs for its whole estimate.
+*   No gang arrives, nothing fails, node pools do not grow, and the course's run times are exact.
 *   Volumes that pods of a node share take no place of it.
-*   By default no time is a decision of its own, and the play stops when all have started: a wait
-    bound that passes, or service that takes a step, counts from the next end on. So a stop for
-    service is foreseen late. With a course given it is: the cycle runs too when a wait bound or a
-    minimum run time passes and when a resize has settled, and while somebody waits or is elastic a
-    minute after whatever happened last, then after twice as long each time. It goes on until all
-    have ended.
+*   By default time alone causes no decision, and the play ends when all have started. A wait bound
+    that passes, or service that takes a step, counts from the next end on, so a stop for service is
+    foreseen late. With a given course it is not. The cycle then also runs when a wait bound or a
+    minimum run time passes, and when a resize has settled. While a gang waits or is elastic, it
+    also runs a minute after the last event, then after twice as long each time. The play goes on
+    until all have ended.
 
-**It is bounded.** Steps grow with how far ahead they are: what ends within one step, a share
-``coarseness`` of the time ahead or ``least_step_seconds``, ends together, at the last of the ends
-known when the step begins or, if it came later, at the end of the step. So an end counts as late by
-a step at most. No step passes the moment of the first decision's reservation. There are at most two
-moments to a step, and so a number logarithmic in the horizon, whatever the number of gangs; at one
-moment there are several cycles only where gangs are stopped, or end at once. The play stops at the
-horizon, or after ``cycles``.
+**It is bounded.** Steps grow with their distance in time. A step is a share ``coarseness`` of the
+time ahead, or ``least_step_seconds``. Ends within one step coincide at the last of the ends that
+are known when the step begins, or at the end of the step if new ends came later. So an end is late
+by at most one step. No step passes the moment of the first decision's reservation. A step has at
+most two moments, so their number is logarithmic in the horizon, whatever the number of gangs.
+Several cycles at one moment occur only where gangs are stopped, or end at once. The play stops at
+the horizon, or after ``cycles``.
 """
 
 import heapq
@@ -50,15 +50,15 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.times import moment_at, moment_past
 
 _BEAT_SECONDS: Final = 60.0
-"""While time alone may change a decision, the cycle runs so long after the last event."""
+"""Interval from the last event to a cycle, while time alone may change a decision."""
 
 
 class Cut(StrEnum):
-    """Why a play goes no further."""
+    """Why a play ends."""
 
     ALL_STARTED = "AllStarted"
     NOTHING_ENDS = "NothingEnds"
-    """What still waits would wait on, though all that runs had ended."""
+    """The rest cannot start even on an empty cluster."""
     HORIZON = "Horizon"
     CYCLES = "Cycles"
 
@@ -69,9 +69,9 @@ class Bounds:
 
     Attributes:
         horizon_seconds: Nothing later is foreseen.
-        cycles: The most cycles that are played.
-        coarseness: Share of the time ahead within which ends count as one; 0 for each by itself.
-        least_step_seconds: Ends within so long count as one, however near they are.
+        cycles: The limit on played cycles.
+        coarseness: Share of the time ahead within which ends coincide; 0 keeps each apart.
+        least_step_seconds: Ends within this time coincide, however near they are.
     """
 
     horizon_seconds: float = 30 * 86_400.0
@@ -84,30 +84,30 @@ USUAL: Final = Bounds()
 
 
 class Course(Protocol):
-    """What becomes of the work of gangs: told what happens to each, it says when it ends.
+    """The work of gangs in one play: it learns the events of each gang and returns its end.
 
-    It is of one play. Ends are POSIX seconds.
+    Ends are POSIX seconds.
     """
 
-    def found(self, running: RunningGang, now: float) -> float:
-        """Return when a gang ends that runs when the play begins."""
+    def end_of_running(self, running: RunningGang, now: float) -> float:
+        """Return when a gang ends that runs as the play begins."""
         ...
 
-    def started(self, running: RunningGang, now: float) -> float:
+    def end_of_new(self, running: RunningGang, now: float) -> float:
         """Return when a gang ends that starts now."""
         ...
 
-    def resized(
-        self, before: RunningGang, after: RunningGang, now: float
+    def resize(
+        self, old: RunningGang, new: RunningGang, now: float
     ) -> tuple[RunningGang, float | None]:
-        """Return a gang that changes its size or places as it is from now on, and when it ends.
+        """Return a gang after a change of size or places now, and when it ends.
 
-        None leaves it to end when it did.
+        None keeps its previous end.
         """
         ...
 
-    def stopped(self, running: RunningGang, now: float) -> Gang:
-        """Return a gang that loses its places now, with what is known of its work."""
+    def stop(self, running: RunningGang, now: float) -> Gang:
+        """Return a gang that loses its places now, with the known state of its work."""
         ...
 
 
@@ -117,33 +117,33 @@ class _Expected:
 
     since: float
 
-    def found(self, running: RunningGang, now: float) -> float:
+    def end_of_running(self, running: RunningGang, now: float) -> float:
         return running.expected_end(now, self.since)
 
-    started = found
+    end_of_new = end_of_running
 
-    def resized(
-        self, before: RunningGang, after: RunningGang, now: float
+    def resize(
+        self, old: RunningGang, new: RunningGang, now: float
     ) -> tuple[RunningGang, float | None]:
-        return after, None
+        return new, None
 
-    def stopped(self, running: RunningGang, now: float) -> Gang:
+    def stop(self, running: RunningGang, now: float) -> Gang:
         return running.gang
 
 
 class Play:
-    """A snapshot played forward: iterated, the moments of it, each with the decision made then.
+    """A snapshot played forward: iteration yields its moments, each with the decision made then.
 
-    The first is the decision that it begins with, at the moment of the snapshot. ``policy`` is
-    asked as in a cycle, so it must not learn from being asked. With a ``course`` it goes on until
-    all have ended, and time alone is a reason to decide.
+    The first is the given decision, at the moment of the snapshot. ``policy`` decides as in a
+    cycle, so it must not learn from these calls. With a ``course`` the play goes on until all have
+    ended, and time alone causes decisions.
 
     Attributes:
-        until: How far it has come, POSIX seconds.
-        cycles: How many cycles were played so far.
-        cut: Why it goes no further; Cycles while it could.
-        ended: When gangs ended that have, by uid, POSIX seconds. A gang that is being stopped as
-            the play begins does not end by that.
+        until: The present time of the play, POSIX seconds.
+        cycles: The number of cycles so far.
+        cut: Why it ends; Cycles while it could go on.
+        ended: When gangs ended, by uid, POSIX seconds. A gang that is stopping as the play begins
+            does not end by that.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class Play:
         course: Course | None = None,
     ) -> None:
         self._snapshot, self._decision = snapshot, decision
-        # Most plays know no speeds, so that a move would only cost.
+        # Most plays know no speeds, so a move would only cost.
         self._policy = replace(policy, may_move=False)
         self._bounds, self._course = bounds, course
         self.until = snapshot.now
@@ -165,7 +165,7 @@ class Play:
 
     @property
     def reach(self) -> float:
-        """Until when nothing happens that is not known, POSIX seconds; infinity for ever."""
+        """Time before which nothing unknown happens, POSIX seconds; infinity if never."""
         match self.cut:
             case Cut.CYCLES:
                 return self.until
@@ -175,18 +175,18 @@ class Play:
                 return math.inf
 
     def __iter__(self) -> Iterator[tuple[float, Decision]]:
-        snapshot, bounds, told = self._snapshot, self._bounds, self._decision
-        blocked = next((hold for hold in told.held if hold.reservation is not None), None)
+        snapshot, bounds, decision = self._snapshot, self._bounds, self._decision
+        blocked = next((hold for hold in decision.held if hold.reservation is not None), None)
         world = _World(snapshot, blocked, self._course)
         self.ended = world.ended
         while True:
-            yield world.now, told
-            world.apply(told)
+            yield world.now, decision
+            world.apply(decision)
             if not world.may_change:
                 self.cut = Cut.ALL_STARTED
                 world.let_all_end()
                 return
-            moment = world.next_moment(told, bounds)
+            moment = world.next_moment(decision, bounds)
             if moment is None:
                 self.cut = Cut.NOTHING_ENDS
                 return
@@ -196,7 +196,7 @@ class Play:
             if self.cycles >= bounds.cycles:
                 return
             world.advance(moment)
-            told = run_cycle(world.snapshot(), self._policy, explain=False)
+            decision = run_cycle(world.snapshot(), self._policy, explain=False)
             self.until = world.now
             self.cycles += 1
 
@@ -205,8 +205,8 @@ class Play:
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
-    """What a gang gives back when it leaves."""
+class _GangUsage:
+    """The usage that a gang frees when it leaves."""
 
     rows: IntArray
     usage: IntArray
@@ -214,7 +214,7 @@ class _Held:
 
 
 class _World:
-    """A cluster in which time goes on; ``snapshot`` itself is left as it is."""
+    """A cluster in which time advances; ``snapshot`` itself stays unchanged."""
 
     def __init__(
         self, snapshot: ClusterSnapshot, blocked: Hold | None, course: Course | None
@@ -223,26 +223,26 @@ class _World:
         self._base = snapshot
         self._began = self.now = snapshot.now
         self._is_timed = course is not None
-        # When others end is asked once for all gangs, and answered as for the first of them.
+        # The ends of others are computed once for all gangs, as for the first blocked gang.
         since = -math.inf if blocked is None else blocked.gang.arrived
         self._course = course or _Expected(since)
         reservation = None if blocked is None else blocked.reservation
         self._reserved = -math.inf if reservation is None else reservation.expected
         self._step_ends = -math.inf
         self._used = snapshot.used.copy()
-        self._usage = {name: dict(held) for name, held in snapshot.queue_usage.items()}
+        self._usage = {name: dict(amounts) for name, amounts in snapshot.queue_usage.items()}
         self._quotas: dict[Key, Quota] = dict(snapshot.quotas)
         self._occupants = snapshot.occupants
         self._axis = snapshot.nodes.axis
         self.waiting = {gang.uid: gang for gang in snapshot.waiting}
-        self._running = {each.gang.uid: each for each in snapshot.running}
-        self._held = {uid: [self._held_by(each)] for uid, each in self._running.items()}
+        self._running = {running.gang.uid: running for running in snapshot.running}
+        self._holdings = {uid: [self._usage_of(running)] for uid, running in self._running.items()}
         self._ends: list[tuple[float, str]] = []
-        """A heap; an entry is stale where its gang has left or ends at another time."""
+        """A heap; an entry is stale if its gang has left or ends at another time."""
         self._end: dict[str, float] = {}
         self.ended: dict[str, float] = {}
-        for each in snapshot.running:
-            self._set_end(each.gang.uid, self._course.found(each, self.now))
+        for running in snapshot.running:
+            self._set_end(running.gang.uid, self._course.end_of_running(running, self.now))
         windows = snapshot.nodes.windows.values()
         self._windows = sorted({m for w in windows for m in (w.begins, w.ends) if m > self.now})
         self._wakes: list[float] = []
@@ -252,36 +252,36 @@ class _World:
         if self._is_timed:
             for gang in snapshot.waiting:
                 self._wake_at_bound(gang)
-            for each in snapshot.running:
-                self._wake_of(each)
+            for running in snapshot.running:
+                self._wake_of(running)
 
     @property
     def may_change(self) -> bool:
-        """True while a decision could still do anything that the play is about."""
+        """True while a decision could still change the result of the play."""
         return bool(self.waiting) or (self._is_timed and self._has_elastic)
 
     @property
     def _has_elastic(self) -> bool:
-        return any(each.gang.is_elastic for each in self._running.values())
+        return any(running.gang.is_elastic for running in self._running.values())
 
     def snapshot(self) -> ClusterSnapshot:
-        """Return the cluster as it is by now."""
+        """Return the cluster at the present moment."""
         table = RunningTable.of(self._running.values(), self._axis)
         return replace(
             self._base,
             now=self.now,
             used=self._used.copy(),
             waiting=tuple(self.waiting.values()),
-            queue_usage={name: dict(held) for name, held in self._usage.items()},
+            queue_usage={name: dict(amounts) for name, amounts in self._usage.items()},
             running=table.gangs,
             known_table=table,
-            growable=(),  # when new nodes would come, nobody knows
+            growable=(),  # nobody knows when new nodes would come
             quotas=dict(self._quotas),
             occupants=self._occupants,
         )
 
-    def _held_by(self, running: RunningGang) -> _Held:
-        return _Held(*running.usage(self._axis), running.current)
+    def _usage_of(self, running: RunningGang) -> _GangUsage:
+        return _GangUsage(*running.usage(self._axis), running.current)
 
     def _set_end(self, uid: str, end: float) -> None:
         if self._end.get(uid) != end:
@@ -296,11 +296,11 @@ class _World:
         """Decide again when ``running`` may be stopped, and when its last resize has settled."""
         if not self._is_timed:
             return
-        settings, own = self._base.settings, running.gang.min_runtime_seconds
+        settings, own_seconds = self._base.settings, running.gang.min_runtime_seconds
         if settings.preemption:
-            least = settings.min_runtime_seconds if own is None else own
-            least = min(least, self._base.max_min_runtime_seconds(running.gang))
-            self._wake(moment_at(running.started, least))
+            min_seconds = settings.min_runtime_seconds if own_seconds is None else own_seconds
+            min_seconds = min(min_seconds, self._base.max_min_runtime_seconds(running.gang))
+            self._wake(moment_at(running.started, min_seconds))
         if running.gang.is_elastic:
             self._wake(moment_at(running.resized, settings.resize_settle_seconds))
 
@@ -311,12 +311,12 @@ class _World:
     # --- time ---
 
     def next_moment(self, decision: Decision, bounds: Bounds) -> float | None:
-        """Return when to decide again, POSIX seconds; None where nothing is left to happen."""
+        """Return when to decide again, POSIX seconds; None if no events remain."""
         if decision.preempted or decision.vacated:
             return self.now  # their places are free
-        shrunk = any(each.reason is Reason.SHRUNK for each in decision.resized)
+        shrunk = any(resize.reason is Reason.SHRUNK for resize in decision.resized)
         if self._is_timed and (shrunk or any(a.gang.is_elastic for a in decision.admitted)):
-            return self.now  # likewise; and who has just started may grow
+            return self.now  # likewise; a gang that has just started may grow
         while self._ends and self._end.get(self._ends[0][1]) != self._ends[0][0]:
             heapq.heappop(self._ends)
         coming = [self._ends[0][0]] if self._ends else []
@@ -334,19 +334,19 @@ class _World:
         if first <= self.now or not bounds.coarseness:
             return first
         if first <= self._step_ends:
-            # What has started in this step and soon ends would cost a cycle each.
+            # Gangs that start and soon end within this step would cost a cycle each.
             return self._step_ends
         step = max(bounds.coarseness * (first - self._began), bounds.least_step_seconds)
         self._step_ends = last = first + step
         if first <= self._reserved <= last:
             self._step_ends = last = self._reserved  # the first gang's start is foreseen exactly
-        # Nothing waits for the end of a step in which nothing else happens.
+        # A step without further events ends early.
         within = [end for end, uid in self._ends if end <= last and self._end.get(uid) == end]
         within += [moment for moment in self._wakes if moment <= last]
         return max([first, *within])
 
     def advance(self, moment: float) -> None:
-        """Let time go on to ``moment``, and those that are due by then leave."""
+        """Advance time to ``moment``, and let gangs leave that are due by then."""
         self._is_news = False
         self.now = moment
         while self._ends and self._ends[0][0] <= moment:
@@ -360,7 +360,7 @@ class _World:
             heapq.heappop(self._wakes)
 
     def let_all_end(self) -> None:
-        """Let all that run end when they do; nothing else happens any more."""
+        """Let all running gangs end at their times; nothing else happens any more."""
         for uid, end in self._end.items():
             self._note_end(uid, end)
 
@@ -368,10 +368,10 @@ class _World:
         if not self._running[uid].is_leaving:
             self.ended[uid] = end
 
-    # --- what happens ---
+    # --- events ---
 
     def apply(self, decision: Decision) -> None:
-        """Carry ``decision`` out at once. Gangs that stop make room first."""
+        """Execute ``decision`` at once. Gangs that stop make room first."""
         for action in decision.actions:
             match action:
                 case Preempt() | Vacate():
@@ -386,15 +386,15 @@ class _World:
     def _start(self, admit: Admit) -> None:
         uid = admit.gang.uid
         gang = self.waiting.pop(uid).in_line(self.now)
-        held = _Held(*usage_of(admit.gang, admit.placement, self._axis), admit.gang)
-        # Newcomers of a gang that runs already hold places beside it, and leave with it.
-        self._held.setdefault(uid, []).append(held)
-        self._take(held, admit.placement)
+        usage = _GangUsage(*usage_of(admit.gang, admit.placement, self._axis), admit.gang)
+        # New pods of a gang that runs already hold places beside it, and leave with it.
+        self._holdings.setdefault(uid, []).append(usage)
+        self._take(usage, admit.placement)
         if uid not in self._running:
             running = self._running[uid] = RunningGang(
                 gang, admit.placement, self.now, is_opportunistic=admit.is_opportunistic
             )
-            self._set_end(uid, self._course.started(running, self.now))
+            self._set_end(uid, self._course.end_of_new(running, self.now))
             self._wake_of(running)
 
     def _stop(self, uid: str, is_preempted: bool) -> None:
@@ -404,10 +404,10 @@ class _World:
         self._leave(uid)
         if running.is_leaving or uid in self.waiting:
             return
-        ran, gang = running.elapsed_seconds(self.now), self._course.stopped(running, self.now)
+        ran, gang = running.elapsed_seconds(self.now), self._course.stop(running, self.now)
         self.waiting[uid] = replace(
             gang,
-            arrived=gang.arrived + ran,  # the time it ran does not count as wait
+            arrived=gang.arrived + ran,  # its run time does not count as waiting time
             interrupted=True,
             displaced=not is_preempted,
             evictions=gang.evictions + is_preempted,
@@ -418,22 +418,22 @@ class _World:
 
     def _resize(self, action: Resize) -> None:
         uid = action.running.gang.uid
-        before = self._running.get(uid)
-        if before is None or len(self._held[uid]) != 1:
+        old = self._running.get(uid)
+        if old is None or len(self._holdings[uid]) != 1:
             return
-        after = replace(before, placement=action.placement, resized=self.now, _used={})
-        after, end = self._course.resized(before, after, self.now)
-        self._free(self._held.pop(uid).pop())
+        new = replace(old, placement=action.placement, resized=self.now, _used={})
+        new, end = self._course.resize(old, new, self.now)
+        self._free(self._holdings.pop(uid).pop())
         self._occupants = self._occupants.without([uid])
-        held = self._held_by(after)
-        self._running[uid], self._held[uid] = after, [held]
-        self._take(held, after.placement)
+        usage = self._usage_of(new)
+        self._running[uid], self._holdings[uid] = new, [usage]
+        self._take(usage, new.placement)
         if end is not None:
             self._set_end(uid, end)
-        self._wake_of(after)
+        self._wake_of(new)
 
     def _park(self, hold: Hold) -> None:
-        # Who stands in no line does not wait meanwhile.
+        # A parked gang does not wait meanwhile.
         uid = hold.gang.uid
         gang = self.waiting[uid]
         if hold.is_parked and gang.parked is None:
@@ -444,29 +444,29 @@ class _World:
 
     def _leave(self, uid: str) -> None:
         del self._running[uid], self._end[uid]
-        for held in self._held.pop(uid):
-            self._free(held)
+        for usage in self._holdings.pop(uid):
+            self._free(usage)
         self._occupants = self._occupants.without([uid])
 
-    def _take(self, held: _Held, placement: Placement) -> None:
-        np.add.at(self._used, held.rows, held.usage)
-        if pods := pods_at(held.gang, placement):
+    def _take(self, usage: _GangUsage, placement: Placement) -> None:
+        np.add.at(self._used, usage.rows, usage.usage)
+        if pods := pods_at(usage.gang, placement):
             self._occupants = self._occupants.plus(pods)
-        self._charge(held.gang, 1)
+        self._charge(usage.gang, 1)
 
-    def _free(self, held: _Held) -> None:
-        np.subtract.at(self._used, held.rows, held.usage)
-        self._charge(held.gang, -1)
+    def _free(self, usage: _GangUsage) -> None:
+        np.subtract.at(self._used, usage.rows, usage.usage)
+        self._charge(usage.gang, -1)
 
     def _charge(self, gang: Gang, times: int) -> None:
         self._usage[gang.queue] = _plus(self._usage.get(gang.queue, {}), gang.demand, times)
-        for name, asked in gang.charges.items():
+        for name, amounts in gang.charges.items():
             quota = self._quotas.get((gang.namespace, name))
             if quota is not None:
-                used = _plus(quota.used, asked, times)
+                used = _plus(quota.used, amounts, times)
                 self._quotas[gang.namespace, name] = replace(quota, used=used)
 
 
-def _plus(held: Amounts, amounts: Amounts, times: int) -> dict[str, int]:
-    # Pods of a gang may be gone before it is, and then count nowhere: never below nothing.
-    return {**held, **{n: max(0, held.get(n, 0) + times * a) for n, a in amounts.items()}}
+def _plus(totals: Amounts, amounts: Amounts, times: int) -> dict[str, int]:
+    # Pods of a gang may be gone before it is, and then count nowhere: never below zero.
+    return {**totals, **{n: max(0, totals.get(n, 0) + times * a) for n, a in amounts.items()}}

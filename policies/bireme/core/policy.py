@@ -1,7 +1,7 @@
 """Protocols of a policy: an orderer, a placer, an optional sizer; and of a node scorer.
 
 Rules and learned policies implement the same protocols. :mod:`bireme.core.guardrails` checks their
-answers, :mod:`bireme.core.cycle` asks them. :class:`TotalOrder` is the one order of a cycle.
+answers, :mod:`bireme.core.cycle` calls them. :class:`TotalOrder` is the one order of a cycle.
 """
 
 import math
@@ -32,8 +32,8 @@ class ScoreFactor:
     """One part of a score: ``weight * value``, with the measured quantity behind it.
 
     Attributes:
-        claim: Why a gang may stop another one that has a lower value, or a higher one where the
-            weight is negative, as a clause: "which has ..."; empty where the factor stops nobody.
+        claim: Why a gang may stop another one with a lower value (or a higher one, if the weight is
+            negative), as a clause: "which has ..."; empty if the factor stops no gang.
     """
 
     name: str
@@ -54,7 +54,7 @@ class CanaryClaim:
 
     Attributes:
         canary: Its name.
-        priority: The preemption priority in its own order; None where it never stops gangs.
+        priority: The preemption priority in its own order; None if it never stops gangs.
         stop_priority: The same against gangs that would stop; as in :class:`Ranked`.
     """
 
@@ -69,20 +69,20 @@ class Ranked:
 
     Attributes:
         why: Returns the factors behind the score.
-        preemption_priority: Running gangs make room only for gangs that come before them in the
-            order and have a strictly higher preemption priority. It must not grow by waiting alone,
-            or two gangs would stop each other in turn. None where the orderer never stops gangs.
-        stop_priority: The same against gangs that would stop and not only shrink, where it is lower
+        preemption_priority: Running gangs make room only for gangs that precede them in the order
+            and have a strictly higher preemption priority. It must not grow by waiting alone, or
+            two gangs would stop each other in turn. None if the orderer never stops gangs.
+        stop_priority: The same against gangs that would stop and not only shrink, if it is lower
             than ``preemption_priority``; else None. It may grow by waiting.
-        stop_priority_until: Until when waiting does not raise ``stop_priority``, POSIX seconds,
-            where that is known. Then it is time to decide again.
-        canary_claim: Of two gangs of one canary, one makes room for the other only where this is
-            higher as well. None for gangs for which no canary decides.
+        stop_priority_until: Until when waiting does not raise ``stop_priority``, POSIX seconds, if
+            that is known. Then the cycle must decide again.
+        canary_claim: A gang makes room for another gang of its canary only if this is higher as
+            well. None for gangs for which no canary decides.
     """
 
     gang: Gang
     score: float
-    # Called on demand: most gangs are never asked about.
+    # Called on demand: most gangs need no explanation.
     why: Callable[[], tuple[ScoreFactor, ...]] = field(default=tuple, compare=False)
     preemption_priority: float | None = None
     stop_priority: float | None = None
@@ -98,10 +98,10 @@ class Ranked:
 class Orderer(Protocol):
     """Decides which gang goes first.
 
-    An orderer may set ``keeps_equal_gangs_in_order = True``. It then guarantees that of gangs equal
-    but for name and arrival the first to come ranks first, with at least as high a preemption
-    priority, and that the ranks of two gangs do not depend on which other gangs wait. The simulator
-    shows such an orderer only the first of many equal gangs.
+    An orderer may set ``keeps_equal_gangs_in_order = True``. It then guarantees two things. Among
+    gangs that are equal except for name and arrival, the earliest ranks first, with at least as
+    high a preemption priority. And the ranks of two gangs do not depend on other waiting gangs. The
+    simulator shows such an orderer only the first of many equal gangs.
 
     It may have a method ``lowest_preemption_priority(gangs, snapshot)``: the lowest that ``order``
     gives any of ``gangs``, at less cost. It saves most cycles the order of all running gangs.
@@ -110,8 +110,8 @@ class Orderer(Protocol):
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
         """Return all ``gangs``, each once, first to start first; ties by arrival, then uid.
 
-        The same order decides who starts and who makes room: ``gangs`` may contain running ones
-        (those in ``snapshot.running_by_uid``). The queue of a running gang may be gone.
+        The same order decides which gangs start and which make room: ``gangs`` may contain running
+        gangs (those in ``snapshot.running_by_uid``). The queue of a running gang may be gone.
         """
         ...
 
@@ -120,14 +120,14 @@ class Sizer(Protocol):
     """Decides how many replicas elastic gangs should have.
 
     A sizer may set ``sizes_measured_only = True``: it leaves out gangs whose speed is unknown, and
-    is not asked where no gang's speed is known.
+    it is not called if no gang's speed is known.
     """
 
     def sizes(self, ranked: Sequence[Ranked], snapshot: ClusterSnapshot) -> GangSizes:
-        """Return wanted replicas for any of ``ranked``.
+        """Return target replicas for any of ``ranked``.
 
         ``ranked`` holds waiting and running gangs, first in order first. The answer is clipped to
-        the gang's minimum and maximum; a gang left out is sized by the general rule.
+        the gang's minimum and maximum; the general rule sizes the gangs that are left out.
         """
         ...
 
@@ -136,11 +136,12 @@ class Placer(Protocol):
     """Decides where a gang goes.
 
     A placer that depends on more than the gang and the free capacity may have a method
-    ``on(snapshot)``: it returns the placer to ask while a cycle decides on that snapshot.
+    ``on(snapshot)``: it returns the placer for the cycle that decides on that snapshot.
 
-    A placer that knows how fast nodes are may have a method ``faster(running, capacity, now)``: it
-    returns where in ``capacity`` a running gang, which uses nothing of it, would be so much faster
-    that it pays to stop it and start it there again; else None. See :mod:`bireme.core.moves`.
+    A placer that knows the speeds of nodes may have a method ``faster(running, capacity, now)``. It
+    returns the places in ``capacity`` where a running gang would be so much faster that a stop and
+    a new start pay off; else None. The gang uses nothing of ``capacity``. See
+    :mod:`bireme.core.moves`.
     """
 
     def place(self, gang: Gang, capacity: FreeCapacity) -> Placement | None:
@@ -149,10 +150,10 @@ class Placer(Protocol):
 
 
 def placer_on(placer: Placer, snapshot: ClusterSnapshot) -> Placer:
-    """Return the placer to ask while a cycle decides on ``snapshot``."""
+    """Return the placer for a cycle that decides on ``snapshot``."""
     on = getattr(placer, "on", None)
-    found: Placer = placer if on is None else on(snapshot)
-    return found
+    result: Placer = placer if on is None else on(snapshot)
+    return result
 
 
 def is_asked(sizer: Sizer | None, speeds: Sequence[SpeedLaw | None]) -> bool:
@@ -170,17 +171,17 @@ class Policy:
     placer: Placer
     sizer: Sizer | None = None
     rules: "Policy | None" = None
-    """Decides in the same cycle when an answer of this policy is not valid."""
+    """Decides in the same cycle if an answer of this policy is invalid."""
     canaries: "tuple[Canary, ...]" = ()
-    """They decide in its place for the gangs of some queues; of two that name one, the first."""
+    """They decide for the gangs of some queues; if two name one queue, the first does."""
     may_move: bool = True
-    """Running gangs may move to faster GPUs; False where nothing is known of how fast nodes are."""
+    """Running gangs may move to faster GPUs; False if the speeds of nodes are unknown."""
 
 
 def can_move(policy: Policy) -> bool:
-    """Return whether ``policy`` may have running gangs moved to faster GPUs."""
+    """Return whether ``policy`` may move running gangs to faster GPUs."""
     policies = (policy, *(canary.policy for canary in policy.canaries))
-    return policy.may_move and any(hasattr(each.placer, "faster") for each in policies)
+    return policy.may_move and any(hasattr(candidate.placer, "faster") for candidate in policies)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +189,7 @@ class Canary:
     """A policy that decides for the gangs of some queues; see :mod:`bireme.core.canary`.
 
     Attributes:
-        queues: Names; each stands for the queues below it too.
+        queues: Names; each also stands for the queues below it.
     """
 
     name: str
@@ -201,11 +202,11 @@ class Canary:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScoreQuestion:
-    """One replica, the nodes it may use, and where the rest of its gang is.
+    """One replica, the nodes that it may use, and the nodes of the rest of its gang.
 
     Attributes:
         task: The replica as a task of one.
-        capacity: What is free on all nodes, without this replica.
+        capacity: The free capacity of all nodes, without this replica.
         rows: Node rows to score, int64, shape (candidates,); each takes the replica.
         peers: Node rows of the bound members of the same gang by role, int64, shape (members,).
     """
@@ -225,7 +226,7 @@ class Scorer(Protocol):
 
 
 def fault_of(scores: object, candidates: int) -> str | None:
-    """Return what makes ``scores`` no valid answer for so many candidates, or None."""
+    """Return why ``scores`` are no valid answer for that many candidates, or None."""
     if not isinstance(scores, np.ndarray) or scores.dtype != np.float64:
         return f"scores are no float64 array but {type(scores).__name__}"
     if scores.shape != (candidates,):
@@ -240,7 +241,7 @@ def fault_of(scores: object, candidates: int) -> str | None:
 class TotalOrder:
     """The one order of a cycle: ``waiting`` and the running gangs of ``snapshot``, by ``orderer``.
 
-    The orderer is asked once, when a question about running gangs first comes up.
+    The orderer is called once, for the first question about running gangs.
     """
 
     def __init__(
@@ -252,14 +253,14 @@ class TotalOrder:
     def lowest_running_priority(self) -> float:
         """A lower bound on the preemption priority of running gangs; -infinity if unknown."""
         lowest = getattr(self._orderer, "lowest_preemption_priority", None)
-        running = [held.gang for held in self._snapshot.running_table.gangs]
-        # Without a bound every waiting gang may find a victim, so the order is asked.
+        running = [holder.gang for holder in self._snapshot.running_table.gangs]
+        # Without a bound every waiting gang may find a victim, so the full order is needed.
         return -math.inf if lowest is None else lowest(running, self._snapshot)
 
     @cached_property
     def ranked(self) -> list[Ranked]:
         """All gangs, first in order first."""
-        running = (held.gang for held in self._snapshot.running_table.gangs)
+        running = (holder.gang for holder in self._snapshot.running_table.gangs)
         return self._orderer.order([*self._waiting, *running], self._snapshot)
 
     @cached_property

@@ -1,8 +1,8 @@
 """Hourly demand on a node pool: the input of its forecast.
 
-The operator records an hour when it is over and keeps it in the status of the NodePoolScaler; the
-nightly job and the simulator forecast from it. Hours lie in a row; NaN stands for one that was not
-recorded.
+The operator records an hour when it is over and keeps it in the status of the NodePoolScaler. The
+nightly job and the simulator forecast from it. Hours are consecutive; NaN stands for an hour
+without a record.
 """
 
 from collections.abc import Iterable
@@ -15,18 +15,18 @@ from bireme.core.resources import FloatArray
 from bireme.core.times import DAY, HOUR
 
 HISTORY_DAYS: Final = 56
-"""Whole days that are kept, beside the one that is under way."""
+"""The number of whole days that are kept, beside the current one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PoolHistory:
-    """Consecutive hours of one pool; values that were not recorded are NaN.
+    """Consecutive hours of one pool; values without a record are NaN.
 
     Attributes:
         start: When the first hour began, POSIX seconds; a whole hour.
         demand: Nodes' worth asked for, the mean of each hour, shape (hours,).
         tasks: Jobs that finished in each hour, shape (hours,).
-        notes: What could not be read, in words.
+        notes: Descriptions of unreadable parts.
     """
 
     start: float
@@ -70,7 +70,7 @@ def hours_at(parts: Iterable[tuple[float, FloatArray]], first: float, hours: int
     """Return ``hours`` values from ``first`` on, each part at its own start; NaN between them."""
     column = np.full(hours, np.nan)
     for begin, values in parts:
-        at = int((begin - first) // HOUR) + np.arange(len(values))
-        inside = (at >= 0) & (at < hours)
-        column[at[inside]] = values[inside]
+        positions = int((begin - first) // HOUR) + np.arange(len(values))
+        inside = (positions >= 0) & (positions < hours)
+        column[positions[inside]] = values[inside]
     return column

@@ -1,7 +1,7 @@
-"""Queues: who may submit where, how much a queue may hold, how urgent its users are.
+"""Queues: who may submit where, how much a queue may hold, and how urgent its users are.
 
-Queues form a tree by ``parent``; what that means for limits, guarantees and shares is in
-:mod:`bireme.core.queue_tree`.
+Queues form a tree by ``parent``; :mod:`bireme.core.queue_tree` defines its effect on limits,
+guarantees and shares.
 """
 
 from collections.abc import Mapping
@@ -14,15 +14,15 @@ from bireme.core.resources import Amounts
 from bireme.core.settings import SchedulingSettings
 
 _PATIENCE_AFTER_A_START: Final = 32
-"""A gang that has run waits so many times as long. An order that stops it for others gave it turns;
-to go before those that never ran makes the longest first wait longer, which is what the bound is
-against. Chosen on the training days of Philly and on Muri's traces, in one piece: with 4, 8 or 16
-the longest first wait or the mean completion is worse in some case."""
+"""The factor by which a gang that has run waits longer. An order that stops it for others gave it
+turns. If it then preceded gangs that never ran, the longest first wait would grow, against which
+the bound exists. Chosen on the training days of Philly and on Muri's traces, in one piece: with 4,
+8 or 16 the longest first wait or the mean completion is worse in some case."""
 
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """A queue as an administrator set it up.
+    """A queue as an administrator configured it.
 
     Raises:
         SettingError: ``weight`` is below 1, or an amount of ``guaranteed`` below 0.
@@ -30,22 +30,22 @@ class Queue:
 
     name: str
     limit: Mapping[str, int] = field(default_factory=dict)
-    """The most its admitted gangs may ask together; a resource not named is not limited."""
+    """The limit on the demand of its admitted gangs together; an unnamed resource has no limit."""
     user_priority: int = 50
     """0 to 100, the inter-job factor U of the combined priority."""
     wait_bound_seconds: int | None = None
-    """After this wait a gang goes before all others; None takes the general setting."""
+    """The wait after which a gang precedes all others; None takes the general setting."""
     is_open: bool = True
     namespaces: frozenset[str] | None = None
     """Namespaces that may use the queue; None means all."""
     parent: str = ""
-    """The queue above, whose limit and guarantee this one's use counts against; "" for none."""
+    """The queue above, whose limit and guarantee include this queue's usage; "" for none."""
     weight: int | None = None
-    """Its part, beside its siblings', of what none of them is guaranteed; None counts as 1."""
+    """Share of unguaranteed capacity among siblings; None counts as 1."""
     max_min_runtime_seconds: int | None = None
-    """The most that counts of the minimum run time of its gangs; None takes the general setting."""
+    """Upper bound on the minimum run time of its gangs; None takes the general setting."""
     guaranteed: Mapping[str, int] = field(default_factory=dict)
-    """Amounts its gangs can take back from queues that hold more than is guaranteed to them."""
+    """Amounts that its gangs can reclaim from queues that hold more than their guarantee."""
 
     def __post_init__(self) -> None:
         if self.weight is not None:
@@ -53,12 +53,12 @@ class Queue:
         for name, amount in self.guaranteed.items():
             require(f"guaranteed[{name!r}] of queue {self.name!r}", amount, 0)
 
-    def excess(self, used: Amounts, asked: Amounts) -> dict[str, tuple[int, int, int]]:
-        """Resources whose limit ``used + asked`` would pass: name -> (asked, used, limit)."""
+    def excess(self, used: Amounts, demand: Amounts) -> dict[str, tuple[int, int, int]]:
+        """Resources in which ``used + demand`` exceeds the limit: name -> (asked, used, limit)."""
         return {
-            name: (asked[name], used.get(name, 0), self.limit[name])
+            name: (demand[name], used.get(name, 0), self.limit[name])
             for name in sorted(self.limit)
-            if asked.get(name, 0) > 0 and used.get(name, 0) + asked[name] > self.limit[name]
+            if demand.get(name, 0) > 0 and used.get(name, 0) + demand[name] > self.limit[name]
         }
 
 
@@ -66,20 +66,20 @@ def wait_bound_seconds(
     queue: str, queues: Mapping[str, Queue], settings: SchedulingSettings
 ) -> int:
     """Return the wait bound of ``queue``: its own, or the general one."""
-    known = queues.get(queue)
-    return (known.wait_bound_seconds if known else None) or settings.wait_bound_seconds
+    spec = queues.get(queue)
+    return (spec.wait_bound_seconds if spec else None) or settings.wait_bound_seconds
 
 
 def overdue_after_seconds(
     gang: Gang, queues: Mapping[str, Queue], settings: SchedulingSettings
 ) -> float:
-    """Return after how long a wait ``gang`` goes before all others.
+    """Return the wait after which ``gang`` precedes all others.
 
-    That is the wait bound of its queue, but at least as many times its run time as the settings
-    say: what it has run so far or is estimated to run, whichever is longer; and 32 times all that
-    for one that has run. Long gangs that come
-    after short ones, or are stopped for them, would else go before all short ones after a day in
-    all, and make these wait for a day too. Time in which it did not lack capacity comes on top.
+    That is the wait bound of its queue, but at least a multiple of its run time, by the settings.
+    The run time is the longer of its run so far and its estimate. For a gang that has run, the
+    result is 32 times as long. Otherwise long gangs that come after short ones, or are stopped for
+    them, would precede all short ones after a day in all, and make these wait for a day too. Time
+    in which the gang did not lack capacity is added.
     """
     bound_seconds = wait_bound_seconds(gang.queue, queues, settings)
     run_seconds = max(gang.attained_seconds, gang.estimated_seconds or 0.0)
@@ -92,19 +92,19 @@ def overdue_after_seconds(
 def max_min_runtime_seconds(
     queue: str, queues: Mapping[str, Queue], settings: SchedulingSettings
 ) -> int:
-    """Return the most that counts of a minimum run time in ``queue``.
+    """Return the upper bound on a minimum run time in ``queue``.
 
-    The least of what the setting, the queue and those above it say.
+    It is the smallest of the values of the setting, the queue and its ancestors.
     """
-    most = settings.max_min_runtime_seconds
+    cap = settings.max_min_runtime_seconds
     for name in with_those_above(queue, queues):
-        own = queues[name].max_min_runtime_seconds if name in queues else None
-        most = most if own is None else min(most, own)
-    return most
+        queue_cap = queues[name].max_min_runtime_seconds if name in queues else None
+        cap = cap if queue_cap is None else min(cap, queue_cap)
+    return cap
 
 
 def with_those_above(queue: str, queues: Mapping[str, Queue]) -> list[str]:
-    """Return ``queue`` and the names above it, itself first; a circle ends where it closes."""
+    """Return ``queue`` and its ancestors, itself first; a circle ends where it closes."""
     path: list[str] = []
     while queue and queue not in path:
         path.append(queue)

@@ -16,7 +16,7 @@ EventType = Literal["Normal", "Warning"]
 
 
 class Attention(Enum):
-    """Who or what has to come before a state of this reason gets better."""
+    """The person or event that must come before a state of this reason improves."""
 
     NOBODY = "nobody"
     """All is well."""
@@ -27,7 +27,7 @@ class Attention(Enum):
 
 
 class _Kind(NamedTuple):
-    """What reasons of a kind have in common; ``event`` is None where none is posted."""
+    """Common properties of the reasons of a kind; ``event`` is None if none is posted."""
 
     attention: Attention
     event: EventType | None
@@ -60,8 +60,8 @@ class Reason(StrEnum):
 
     Attributes:
         meaning: Sentences for a page.
-        remedy: What helps; begins with "nothing" where nothing has to be done.
-        attention: Who has to come before it gets better.
+        remedy: The remedy; begins with "nothing" if none is needed.
+        attention: The person or event that must come before it improves.
         event: Type of the event that is posted; None where none is.
         is_configuration_fault: True when only a change of the object (or of its queue or class)
             can help.

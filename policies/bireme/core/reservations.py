@@ -1,21 +1,22 @@
-"""Reservations: the earliest moment at which the first blocked gang fits, and where (EASY).
+"""Reservations: the earliest moment at which the first blocked gang fits, and its places (EASY).
 
-Running gangs leave one after another, in a given order; the reservation is placed as soon as enough
-have left. Every cycle computes it anew:
+Running gangs end one after another, in a given order. The reservation is placed as soon as enough
+have ended. Every cycle computes it anew:
 
 *   A gang without an estimate counts as ending now. The start then moves with the clock, but no
     gang is backfilled into the places.
-*   For a gang past its wait bound the oldest gangs are counted on first and the reservation is
+*   For a gang past its wait bound, the oldest gangs are counted on first and the reservation is
     closed: no gang that starts later takes one of these places. So the gang starts at the latest
-    when all gangs have ended that ran when it became the first in line.
+    when all gangs have ended that ran when it became the first in the queue.
 
 Later gangs are backfilled beside the reservation (Lifka, JSSPP 1995, on nodes instead of a node
-count): one that ends before the reserved start may take whatever is free now. One that runs longer,
-or for an unknown time, may take only what is free now *and* beside the reserved places.
+count). A gang that ends before the reserved start may take any capacity that is free now. A gang
+that runs longer, or for an unknown time, may take only capacity that is free now *and* beside the
+reserved places.
 
-A gang that can be stopped may start there all the same, opportunistically: it yields to the blocked
-gang once that one fits, so the reservation takes its places for free. Without such starts a wide
-gang behind one that runs for days keeps all that is reserved for it idle for as long.
+A gang that can be stopped may start there nevertheless, opportunistically: it yields to the blocked
+gang once that fits, so the reservation counts its places as free. Without such starts, a wide gang
+behind one that runs for days would keep all its reserved capacity idle for days.
 """
 
 from collections.abc import Iterable, Sequence
@@ -30,12 +31,12 @@ from bireme.core.placement import FreeCapacity, Placement, pods_at
 from bireme.core.pod_rules import NOBODY, Occupants, PodsOf
 from bireme.core.policy import Placer
 from bireme.core.resources import BoolArray, FloatArray, IntArray
-from bireme.core.running import RunningGang, RunningTable, summed
+from bireme.core.running import RunningGang, RunningTable, sum_by_row
 from bireme.core.snapshot import ClusterSnapshot
 
 _FAIR_SHARE = 0.5
-"""Part of its estimate that must fit before the reservation. Estimates are what nine in ten stay
-within; a third (Philly) to seven in ten (openb) of all jobs end within half of theirs. Chosen by
+"""Part of its estimate that must fit before the reservation. Nine in ten jobs stay within their
+estimates; a third (Philly) to seven in ten (openb) of all jobs end within half of them. Chosen by
 completion times on training worlds, among a quarter, a half, three quarters and all."""
 
 
@@ -43,11 +44,11 @@ class CapacityLedger:
     """Free capacity of one cycle, now and at the moment the reservation begins.
 
     Attributes:
-        now: Free at this moment.
-        lasting: Free now and beside the reservation, for good; ``now`` itself without one.
+        now: Free capacity at this moment.
+        lasting: Capacity that is free now and beside the reservation; ``now`` itself without one.
         reservation: The places of the blocked gang; None while no gang is blocked.
-        counted_on: Uids of gangs whose places the reservation expects to come free.
-        changes: How often something was given away.
+        counted_on: Uids of gangs whose places the reservation expects to become free.
+        changes: The number of changes of the free capacity.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class CapacityLedger:
         return self.now if self.ends_in_time(gang) else self.lasting
 
     def ends_in_time(self, gang: Gang) -> bool:
-        """Return whether ``gang``, started now, should have left when the reservation begins."""
+        """Return whether ``gang``, started now, should end before the reservation begins."""
         reservation = self.reservation
         if reservation is None or gang.uid in self._opportunistic:
             return True
@@ -81,9 +82,9 @@ class CapacityLedger:
         """Return whether ``gang``, started now, has a fair chance to end before it must yield."""
         if self.reservation is None or gang.estimated_seconds is None:
             return True
-        left = self.reservation.start - self._time
-        # Where an estimate was outrun nobody knows when the reservation begins.
-        return left <= 0 or left >= _FAIR_SHARE * gang.estimated_seconds
+        seconds = self.reservation.start - self._time
+        # If an estimate was outrun, nobody knows when the reservation begins.
+        return seconds <= 0 or seconds >= _FAIR_SHARE * gang.estimated_seconds
 
     def take(self, gang: Gang, placement: Placement, is_opportunistic: bool = False) -> None:
         """Start ``gang`` on ``placement``, where it may yield to the blocked gang."""
@@ -101,23 +102,23 @@ class CapacityLedger:
         self.lasting.correct(rows, np.minimum(self.now.free[rows], self._after[rows]))
 
     def give_back(self, gang: Gang, placement: Placement) -> None:
-        """Undo :meth:`take`, whether or not something was reserved since."""
+        """Undo :meth:`take`, whether or not a reservation was made since."""
         self.changes += 1
         self.now.remove_pods(gang, placement)
-        rows, usage = summed(*self.now.usage(gang, placement))
+        rows, usage = sum_by_row(*self.now.usage(gang, placement))
         self.now.correct(rows, self.now.free[rows] + usage)
         if self.reservation is None:
             return
         self.lasting.remove_pods(gang, placement)
-        rows, usage = summed(*self.lasting.usage(gang, placement))
+        rows, usage = sum_by_row(*self.lasting.usage(gang, placement))
         if not self.ends_in_time(gang):
             self._after[rows] += usage
         self.lasting.correct(rows, np.minimum(self.now.free[rows], self._after[rows]))
 
     def keep(self, gang: Gang, placement: Placement) -> None:
-        """Keep ``placement`` from other gangs: what leaves there makes room for ``gang``."""
+        """Keep other gangs off ``placement``: gangs that end there make room for ``gang``."""
         self.changes += 1
-        rows, usage = summed(*self.now.usage(gang, placement))
+        rows, usage = sum_by_row(*self.now.usage(gang, placement))
         self.now.correct(rows, self.now.free[rows] - usage)
         self.now.add_pods(gang, placement, are_coming=True)
         if self.reservation is not None:
@@ -134,8 +135,8 @@ class CapacityLedger:
     ) -> None:
         """Keep ``reservation`` for ``gang``.
 
-        ``free_then``, int64 of shape (nodes, resources), is free once ``given_back`` have left; it
-        becomes the ledger's own.
+        ``free_then``, int64 of shape (nodes, resources), is free once ``given_back`` have ended;
+        the ledger takes ownership of the array.
         """
         np.subtract.at(free_then, *self.now.usage(gang, reservation.placement))
         self.reservation = reservation
@@ -149,7 +150,7 @@ class CapacityLedger:
         self.lasting = FreeCapacity(self._nodes, self._nodes.allocatable - lasting, occupants)
 
     def room_after(self, rows: IntArray, usage: IntArray, is_counted_on: BoolArray) -> IntArray:
-        """Return what is free for good once ``usage`` is freed, shape (nodes, resources); a copy.
+        """Return the lasting free capacity after a release, shape (nodes, resources); a copy.
 
         Args:
             rows, usage: Freed resources and their nodes, shapes (entries,), (entries, resources).
@@ -159,17 +160,20 @@ class CapacityLedger:
         np.add.at(free, rows, usage)
         if self.reservation is None:
             return free
-        # Places that are counted on come free for the blocked gang, and are in _after already.
-        after = self._after.copy()
-        np.add.at(after, rows[~is_counted_on], usage[~is_counted_on])
-        return np.minimum(free, after)
+        # Places of gangs that are counted on become free for the blocked gang; _after has them
+        # already.
+        later_free = self._after.copy()
+        np.add.at(later_free, rows[~is_counted_on], usage[~is_counted_on])
+        return np.minimum(free, later_free)
 
-    def occupants_after(self, gang: Gang, gone: Iterable[str]) -> Occupants:
-        """Return the pods that ``gang`` meets for good once the gangs ``gone`` have left."""
+    def occupants_after(self, gang: Gang, removed_uids: Iterable[str]) -> Occupants:
+        """Return the pods that ``gang`` meets for good once the gangs ``removed_uids`` have
+        ended.
+        """
         if not gang.has_rules:
             return NOBODY
-        there = self.now.occupants.without(set(gone))
-        return there.plus(self._reserved_pods) if self._reserved_pods else there
+        occupants = self.now.occupants.without(set(removed_uids))
+        return occupants.plus(self._reserved_pods) if self._reserved_pods else occupants
 
 
 def reserve(
@@ -181,18 +185,19 @@ def reserve(
     yielding: BoolArray,
     explain: bool = True,
 ) -> Reservation | None:
-    """Reserve places for ``gang``, which does not fit now; None when that cannot be foreseen.
+    """Reserve places for ``gang``, which does not fit now; None if no end can be foreseen.
 
-    ``yielding`` tells which running gangs leave as soon as it fits, shape (gangs,).
+    ``yielding`` tells which running gangs stop as soon as it fits, shape (gangs,).
     """
     releases = _releases(snapshot, gang, yielding, by_age=is_overdue)
     free = ledger.now
-    found = _earliest(gang, releases, free, snapshot, placer)
-    if found is not None:
-        count, placement = found
+    earliest = _earliest(gang, releases, free, snapshot, placer)
+    if earliest is not None:
+        count, placement = earliest
         start, sooner = _end(releases, count, snapshot), None
         if is_overdue and explain:
-            # The gang starts wherever it fits first, which may be days before the oldest have left.
+            # The gang starts wherever it fits first, possibly days before the oldest gangs have
+            # ended.
             by_end = _releases(snapshot, gang, yielding, by_age=False)
             first = _earliest(gang, by_end, free, snapshot, placer)
             sooner = first and _end(by_end, first[0], snapshot)
@@ -202,14 +207,14 @@ def reserve(
         return reservation
     if not is_overdue:
         return None
-    # Only pods that no gang owns are in the way, and it is unknown when they end. To reserve their
-    # places keeps others from taking them first.
+    # Only pods outside all gangs block it, and their end is unknown. A reservation of their places
+    # keeps others from taking them first.
     emptied = snapshot.nodes.allocatable - snapshot.nodes.fixed
     table = snapshot.running_table
-    if (own := table.row(gang.uid)) is not None and not table.is_leaving[own]:
-        np.subtract.at(emptied, *table.gangs[own].usage(snapshot.nodes.axis))
+    if (own_row := table.row(gang.uid)) is not None and not table.is_leaving[own_row]:
+        np.subtract.at(emptied, *table.gangs[own_row].usage(snapshot.nodes.axis))
     room = FreeCapacity(
-        snapshot.nodes, snapshot.nodes.allocatable - emptied, snapshot.occupants.fixed
+        snapshot.nodes, snapshot.nodes.allocatable - emptied, snapshot.occupants.permanent
     )
     placement_anywhere = placer.place(gang, room)
     if placement_anywhere is None:
@@ -220,29 +225,29 @@ def reserve(
 
 
 def _end(releases: "_Releases", count: int, snapshot: ClusterSnapshot) -> float:
-    """Return when the first ``count`` have left, POSIX seconds."""
+    """Return when the first ``count`` gangs have ended, POSIX seconds."""
     return max(snapshot.now, float(releases.ends[count - 1])) if count else snapshot.now
 
 
 def _earliest(
     gang: Gang, releases: "_Releases", now: FreeCapacity, snapshot: ClusterSnapshot, placer: Placer
 ) -> tuple[int, Placement] | None:
-    """Return how few gangs must leave before ``gang`` fits, and where."""
+    """Return the smallest number of gangs that must end before ``gang`` fits, and its places."""
 
-    def placed(count: int) -> Placement | None:
+    def place_after(count: int) -> Placement | None:
         return placer.place(gang, releases.room_after(now, count, gang))
 
     total = len(releases.order)
     low, step = releases.fewest(now.free, snapshot.nodes.axis.usage(gang.demand)), 1
     high = low
-    # Gallop, then bisect: mostly few must leave, and every probe asks the placer.
-    while (best := placed(high)) is None:
+    # Gallop, then bisect: mostly few must end, and every probe calls the placer.
+    while (best := place_after(high)) is None:
         if high >= total:
             return None
         low, high, step = high + 1, min(total, high + step), step * 2
     while low < high:
         middle = (low + high) // 2
-        placement = placed(middle)
+        placement = place_after(middle)
         if placement is None:
             low = middle + 1
         else:
@@ -250,16 +255,16 @@ def _earliest(
     return high, best
 
 
-# --- the order in which running gangs give their places back ---
+# --- the order in which running gangs return their places ---
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Releases:
-    """Running gangs in the order in which they are expected to give their places back.
+    """Running gangs in the order in which they should return their places.
 
     Attributes:
         table: The running gangs.
-        order: Their rows in ``table``, first to leave first, shape (gangs,).
+        order: Their rows in ``table``, first to end first, shape (gangs,).
         ends: POSIX seconds, in that order, shape (gangs,).
         rows, usage: Freed resources and their nodes, gang after gang: shapes (entries,) and
             (entries, resources).
@@ -274,26 +279,26 @@ class _Releases:
     offsets: IntArray
 
     def first(self, count: int) -> list[RunningGang]:
-        return [self.table.gangs[at] for at in self.order[:count].tolist()]
+        return [self.table.gangs[index] for index in self.order[:count].tolist()]
 
     def free_after(self, free: IntArray, count: int) -> IntArray:
-        """Return ``free`` once the first ``count`` gangs have left; a copy."""
+        """Return ``free`` once the first ``count`` gangs have ended; a copy."""
         result = free.copy()
         end = self.offsets[count]
         np.add.at(result, self.rows[:end], self.usage[:end])
         return result
 
     def room_after(self, now: FreeCapacity, count: int, gang: Gang) -> FreeCapacity:
-        """Return the capacity for ``gang`` once the first ``count`` gangs have left."""
+        """Return the capacity for ``gang`` once the first ``count`` gangs have ended."""
         nodes, occupants = now.nodes, NOBODY
         if gang.has_rules:
-            occupants = now.occupants.without({left.gang.uid for left in self.first(count)})
+            occupants = now.occupants.without({released.gang.uid for released in self.first(count)})
         used = np.subtract(nodes.allocatable, self.free_after(now.free, count))
         return FreeCapacity(nodes, used, occupants)
 
-    def fewest(self, free: IntArray, asked: IntArray) -> int:
-        """Return a lower bound on how many must leave before ``asked``, (resources,), is free."""
-        missing = asked - np.maximum(free, 0).sum(axis=0)
+    def fewest(self, free: IntArray, demand: IntArray) -> int:
+        """Return a lower bound on how many must end before ``demand``, (resources,), is free."""
+        missing = demand - np.maximum(free, 0).sum(axis=0)
         if not len(self.rows) or (missing <= 0).all():
             return 0
         enough = (np.cumsum(self.usage, axis=0) >= missing).all(axis=1)
@@ -308,13 +313,13 @@ def _releases(
     """Return the releases by expected end, as far as ``blocked`` may count on it, or by age."""
     table = snapshot.running_table
     ends = table.expected_ends(snapshot.now, blocked.arrived)
-    # Those that yield leave as soon as the others have, so it is for these that the gang waits.
+    # Yielding gangs stop as soon as the others have ended, so the gang waits only for the others.
     ends = np.where(yielding, snapshot.now, ends)
-    # Those being stopped leave first. By age, no gang that starts later comes into the way again.
+    # Stopping gangs end first. By age, no gang that starts later can block the places again.
     keys = (table.started,) if by_age else (table.started, ends)
     order = np.lexsort((*keys, ~(table.is_leaving | yielding)))
-    if (own := table.row(blocked.uid)) is not None and not table.is_leaving[own]:
-        order = order[order != own]  # where a part of the blocked gang runs, it keeps its places
+    if (own_row := table.row(blocked.uid)) is not None and not table.is_leaving[own_row]:
+        order = order[order != own_row]  # a part of the blocked gang that runs keeps its places
     ends = ends[order]
     if by_age:
         ends = np.maximum.accumulate(ends)

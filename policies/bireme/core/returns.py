@@ -1,13 +1,13 @@
-"""Returns: a gang that had to go, and starts again, owns the places where it goes.
+"""Returns: a gang that was stopped and starts again owns the places where it will start.
 
-Bireme stopped it for the maintenance of its nodes or for a move to faster GPUs, or it lost a node.
-Its pods may take a long time to end, and until the last one is gone it does not wait: its own
-places are in use, and the places to which it will go are free. A cycle keeps these for it, before
-it looks at any gang that came later. Where the gang fits nowhere yet, it gets the reservation.
+Bireme stopped it for node maintenance or for a move to faster GPUs, or it lost a node. Its pods may
+take a long time to end, and it does not wait until the last one is gone. Meanwhile its own places
+are in use, and its target places are free. A cycle keeps the target places for it before it
+considers any later gang. If the gang fits nowhere yet, it gets the reservation.
 
-Nothing is remembered from cycle to cycle. That the gang returns follows from its recorded stop, and
-the places from what is free beside its own: where its target is lost, it is given others, or its
-own again. A gang that is suspended, deleted or edited does not return and keeps nothing.
+No state is kept between cycles. The recorded stop shows that the gang returns. Its places follow
+from the capacity that is free beside its own: if its target is lost, it gets other places, or its
+own again. A suspended, deleted or edited gang does not return and keeps nothing.
 """
 
 from collections.abc import Iterator
@@ -23,13 +23,13 @@ from bireme.core.snapshot import ClusterSnapshot
 
 
 def returning_gangs(snapshot: ClusterSnapshot, order: TotalOrder) -> list[RunningGang]:
-    """Return the gangs that are being stopped and start again before all others, in order."""
+    """Return the stopping gangs that start again before all others, in order."""
     table = snapshot.running_table
-    leaving = (table.gangs[at] for at in np.flatnonzero(table.is_leaving).tolist())
-    found = [running for running in leaving if running.gang.displaced]
-    if len(found) > 1:
-        found.sort(key=lambda running: order.places[running.gang.uid][0])
-    return found
+    leaving = (table.gangs[index] for index in np.flatnonzero(table.is_leaving).tolist())
+    displaced = [running for running in leaving if running.gang.displaced]
+    if len(displaced) > 1:
+        displaced.sort(key=lambda running: order.places[running.gang.uid][0])
+    return displaced
 
 
 def sizes_of_start(gang: Gang) -> Iterator[Gang]:

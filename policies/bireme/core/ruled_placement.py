@@ -1,7 +1,7 @@
-"""Placing gangs whose pods have rules about other pods, which no placer of a policy knows.
+"""Placing gangs whose pods have rules about other pods, which the placers of policies ignore.
 
-Replica after replica goes where the rules let it go now, as kube-scheduler would do, in several
-orders until one works. Greedy, not exhaustive.
+Replicas are placed one after another where the rules allow it at that moment, as kube-scheduler
+does, in several orders until one works. The search is greedy, not exhaustive.
 """
 
 from collections import Counter
@@ -17,41 +17,41 @@ from bireme.core.pod_rules import (
     NODE,
     attracts,
     conflicts,
-    counted,
     domains_of,
     has_domains,
     matches,
     same_domain,
+    spread_nodes,
 )
 from bireme.core.resources import BoolArray, IntArray
-from bireme.core.running import summed
+from bireme.core.running import sum_by_row
 
 _MAX_DOMAINS = 16
-"""Domains in which a gang that must be near itself is tried."""
+"""The limit on domains that are tried for a gang with affinity to itself."""
 
 
 def keeps_rules(gang: Gang, placement: Placement, capacity: FreeCapacity) -> bool:
-    """Return whether ``placement`` keeps the rules of all its pods, and of those that are there.
+    """Return whether ``placement`` keeps the rules of all its pods, and of present pods.
 
-    Affinity and spread are kept if the pods can come in some order, each allowed at its turn, and
-    spread also once all are there: kube-scheduler takes them in an order of its own, and what it
-    refuses at its turn has to be allowed after the others.
+    Affinity and spread hold if the pods can come in some order, each allowed at its turn. Spread
+    must hold once all are present, too. kube-scheduler chooses an order of its own: if it refuses a
+    pod at its turn, the pod must be allowed after the others.
     """
     nodes = capacity.nodes
     pods = pods_at(gang, placement)
     if any(one.kind.volumes for one in pods):
-        rows, used = summed(*capacity.usage(gang, placement))
+        rows, used = sum_by_row(*capacity.usage(gang, placement))
         if bool(((used > capacity.free[rows]) & (used > 0)).any()):
             return False
-    for at, one in enumerate(pods):
-        if capacity.occupants.refused(one.kind, nodes)[one.rows].any():
+    for index, one in enumerate(pods):
+        if capacity.occupants.conflict_nodes(one.kind, nodes)[one.rows].any():
             return False
         for key in conflicts(one.kind, one.kind):
             domains = domains_of(key, nodes)[one.rows]
             domains = domains[domains >= 0]
             if len(np.unique(domains)) < len(domains):
                 return False
-        for other in pods[at + 1 :]:
+        for other in pods[index + 1 :]:
             for key in conflicts(one.kind, other.kind):
                 if same_domain(key, one.rows, nodes)[other.rows].any():
                     return False
@@ -60,26 +60,26 @@ def keeps_rules(gang: Gang, placement: Placement, capacity: FreeCapacity) -> boo
 
 
 def _has_order(gang: Gang, placement: Placement, capacity: FreeCapacity) -> bool:
-    """Return whether there is an order in which every pod is allowed at its turn."""
+    """Return whether some order of the pods exists in which each is allowed at its turn."""
     by_name = {task.task: task for task in placement.tasks}
     turns = _Turns(gang.tasks, capacity)
     waiting = [
-        (at, row)
-        for at, task in enumerate(gang.tasks)
+        (index, row)
+        for index, task in enumerate(gang.tasks)
         for row in by_name[task.name].rows_by_replica().tolist()
     ]
     while waiting:
         blocked = []
-        for at, row in waiting:
-            if turns.allowed(at)[row]:
-                turns.put(at, row)
+        for index, row in waiting:
+            if turns.open_nodes(index)[row]:
+                turns.put(index, row)
             else:
-                blocked.append((at, row))
+                blocked.append((index, row))
         if len(blocked) == len(waiting):
             return False
         waiting = blocked
     return all(
-        turns.keeps_spread(at, by_name[task.name].rows) for at, task in enumerate(gang.tasks)
+        turns.keeps_spread(index, by_name[task.name].rows) for index, task in enumerate(gang.tasks)
     )
 
 
@@ -108,38 +108,42 @@ def _homes(
 ) -> Iterator[dict[str, BoolArray]]:
     """Yield domains that hold all replicas that must be near each other, the smallest first.
 
-    Each is given as the nodes of every such task, by its name, shape (nodes,).
+    Each is a mask of the nodes by name of every such task, shape (nodes,).
     """
-    own = [task.pod for task in gang.tasks if task.pod is not None]
-    near = [
-        (task, at)
-        for at, task in enumerate(gang.tasks)
+    kinds = [task.pod for task in gang.tasks if task.pod is not None]
+    attracted = [
+        (task, index)
+        for index, task in enumerate(gang.tasks)
         if task.pod is not None and task.pod.near
-        if any(attracts(other, task.pod) for other in own)
+        if any(attracts(other, task.pod) for other in kinds)
     ]
     keys = dict.fromkeys(
-        term.key for task, _ in near if task.pod is not None for term in task.pod.near
+        term.key for task, _ in attracted if task.pod is not None for term in task.pod.near
     )
     for key in keys:
         tasks = [
-            (task, at) for task, at in near if any(t.key == key for t in (task.pod or own[0]).near)
+            (task, index)
+            for task, index in attracted
+            if any(t.key == key for t in (task.pod or kinds[0]).near)
         ]
         codes = domains_of(key, capacity.nodes)
         has_domain = codes >= 0
         fits = np.ones(int(codes.max(initial=-1)) + 1, dtype=np.bool_)
         total = np.zeros(len(fits), dtype=np.int64)
-        for task, at in tasks:
-            held = np.bincount(codes[has_domain], room[at][has_domain], len(fits)).astype(np.int64)
-            fits &= held >= task.replicas
-            total += held
-        found = np.flatnonzero(fits)
-        for code in found[np.argsort(total[found], kind="stable")][:_MAX_DOMAINS].tolist():
+        for task, index in tasks:
+            capacity_of = np.bincount(codes[has_domain], room[index][has_domain], len(fits)).astype(
+                np.int64
+            )
+            fits &= capacity_of >= task.replicas
+            total += capacity_of
+        fitting = np.flatnonzero(fits)
+        for code in fitting[np.argsort(total[fitting], kind="stable")][:_MAX_DOMAINS].tolist():
             inside = codes == code
             yield {task.name: inside for task, _ in tasks}
 
 
 class _Turns:
-    """Where the rules of a gang allow one more pod of each task, pod after pod."""
+    """The nodes on which a gang's rules allow one more pod of each task, pod after pod."""
 
     def __init__(self, tasks: Sequence[Task], capacity: FreeCapacity) -> None:
         self._nodes = capacity.nodes
@@ -148,66 +152,66 @@ class _Turns:
         self._open = [np.ones(len(self._nodes), dtype=np.bool_) for _ in tasks]
         self._near: dict[int, _Near] = {}
         self._spread: dict[int, list[_Spread]] = {}
-        for at, task in enumerate(tasks):
+        for index, task in enumerate(tasks):
             if (kind := task.pod) is None:
                 continue
-            self._open[at] = ~capacity.occupants.refused(kind, self._nodes)
-            self._open[at] &= has_domains(kind, self._nodes)
+            self._open[index] = ~capacity.occupants.conflict_nodes(kind, self._nodes)
+            self._open[index] &= has_domains(kind, self._nodes)
             if not (kind.near or kind.spread):
                 continue
-            there = list(capacity.occupants.about(kind))
+            groups = list(capacity.occupants.about(kind))
             if kind.near:
-                self._near[at] = _Near.of(kind, self._nodes)
-                for group in there:
+                self._near[index] = _Near.of(kind, self._nodes)
+                for group in groups:
                     if attracts(group.kind, kind):
-                        self._near[at].put(group.rows)
-            self._spread[at] = []
+                        self._near[index].put(group.rows)
+            self._spread[index] = []
             for limit in kind.spread:
-                counts = counted(kind, limit, task.constraints, self._nodes)
+                counts = spread_nodes(kind, limit, task.constraints, self._nodes)
                 if capacity.present is not None:
                     counts &= capacity.present
                 state = _Spread.of(kind, limit, self._nodes, counts)
-                for group in there:
+                for group in groups:
                     if matches(limit.pods, group.kind) and not group.are_leaving:
                         state.put(group.rows)
-                self._spread[at].append(state)
+                self._spread[index].append(state)
 
-    def allowed(self, at: int, has_room: BoolArray | None = None) -> BoolArray:
-        """Return which nodes take one more pod of task ``at`` now, shape (nodes,).
+    def open_nodes(self, index: int, has_room: BoolArray | None = None) -> BoolArray:
+        """Return which nodes take one more pod of task ``index`` now, shape (nodes,).
 
-        A soft spread goes round the domains that are not full, where ``has_room`` is given.
+        With ``has_room``, a soft spread rotates through the domains that are not full.
         """
-        mask = self._open[at]
-        if at in self._near:
-            mask = mask & self._near[at].allowed()
+        mask = self._open[index]
+        if index in self._near:
+            mask = mask & self._near[index].open_nodes()
         is_open = None if has_room is None else mask & has_room
-        for state in self._spread.get(at, ()):
-            mask = mask & state.allowed(is_open if state.limit.is_soft else None)
+        for state in self._spread.get(index, ()):
+            mask = mask & state.open_nodes(is_open if state.limit.is_soft else None)
         return mask
 
-    def keeps_spread(self, at: int, rows: IntArray) -> bool:
-        """Return whether the pods of task ``at`` on ``rows`` keep its spread, with all that is put.
+    def keeps_spread(self, index: int, rows: IntArray) -> bool:
+        """Return whether the pods of task ``index`` on ``rows`` keep its spread.
 
-        Pods that come later may count for a spread that they do not have themselves.
+        Later pods may count for a spread that they do not have themselves.
         """
-        return all(s.holds(rows) for s in self._spread.get(at, ()) if not s.limit.is_soft)
+        return all(s.holds(rows) for s in self._spread.get(index, ()) if not s.limit.is_soft)
 
-    def put(self, at: int, row: int) -> None:
-        """Put one pod of task ``at`` on ``row``."""
-        effects = self._effects.get(at)
+    def put(self, index: int, row: int) -> None:
+        """Put one pod of task ``index`` on ``row``."""
+        effects = self._effects.get(index)
         if effects is None:
-            effects = self._effects[at] = self._effects_of(at)
+            effects = self._effects[index] = self._effects_of(index)
         rows = np.array([row])
         for other, key in effects.closes:
             self._close(other, key, row)
-        for near in effects.attracts:
-            near.put(rows)
+        for affinity in effects.attracts:
+            affinity.put(rows)
         for state in effects.counts:
             state.put(rows)
 
-    def _effects_of(self, at: int) -> "_Effects":
+    def _effects_of(self, index: int) -> "_Effects":
         effects = _Effects()
-        if (kind := self._kinds[at]) is None:
+        if (kind := self._kinds[index]) is None:
             return effects
         for other, looking in enumerate(self._kinds):
             if looking is None:
@@ -220,43 +224,45 @@ class _Turns:
             )
         return effects
 
-    def _close(self, at: int, key: str, row: int) -> None:
+    def _close(self, index: int, key: str, row: int) -> None:
         """Close the domain of ``row`` to further replicas of a task."""
         if key == NODE:
-            self._open[at][row] = False
+            self._open[index][row] = False
         else:
             codes = domains_of(key, self._nodes)
-            self._open[at] &= (codes != codes[row]) | (codes < 0)
+            self._open[index] &= (codes != codes[row]) | (codes < 0)
 
 
 @dataclass(slots=True)
 class _Effects:
-    """What a pod of one kind changes for further pods of all tasks, wherever it is put."""
+    """Effects of a pod of one kind on further pods of all tasks, wherever it is put."""
 
     closes: list[tuple[int, str]] = field(default_factory=list)
-    """Tasks, and the topology key of the domain that is closed to them."""
+    """Tasks, and the topology key of the domain that closes for them."""
     attracts: list["_Near"] = field(default_factory=list)
     counts: list["_Spread"] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class _Near:
-    """Where required affinity of a kind is kept.
+    """The domains in which required affinity of a kind holds.
 
-    ``has_pods`` are the domains of each term that have a pod it wants near, shape (domains,).
+    ``has_pods`` marks, for each term, the domains with a pod that it selects, shape (domains,).
     """
 
     codes: list[IntArray]
     has_pods: list[BoolArray]
     may_be_first: bool
-    """It is such a pod itself, so that the first of them may go anywhere."""
+    """A pod of the kind matches its own terms, so the first may go anywhere."""
     is_first: bool = True
 
     @classmethod
     def of(cls, kind: PodKind, nodes: NodeTable) -> "_Near":
         codes = [domains_of(term.key, nodes) for term in kind.near]
-        # One entry more, for code -1: nodes without the label are in no domain.
-        none = [np.zeros(int(each.max(initial=-1)) + 2, dtype=np.bool_) for each in codes]
+        # One more entry, for code -1: nodes without the label are in no domain.
+        none = [
+            np.zeros(int(term_codes.max(initial=-1)) + 2, dtype=np.bool_) for term_codes in codes
+        ]
         return cls(codes, none, attracts(kind, kind))
 
     def put(self, rows: IntArray) -> None:
@@ -265,7 +271,7 @@ class _Near:
             has_pods[-1] = False
             self.is_first = self.is_first and not has_pods.any()
 
-    def allowed(self) -> BoolArray:
+    def open_nodes(self) -> BoolArray:
         mask = np.full(len(self.codes[0]), self.is_first and self.may_be_first)
         if not self.is_first:
             mask[:] = True
@@ -276,10 +282,10 @@ class _Near:
 
 @dataclass(slots=True)
 class _Spread:
-    """Pods that one spread limit of a kind counts.
+    """Pods that count for one spread limit of a kind.
 
-    ``pods`` is their number by domain, shape (domains,); ``is_counted`` are the nodes on which pods
-    count, shape (nodes,), ``is_domain`` the domains these are in.
+    ``pods`` is their number by domain, shape (domains,). ``is_counted`` marks the nodes on which
+    pods count, shape (nodes,), and ``is_domain`` the domains of these nodes.
     """
 
     limit: SpreadLimit
@@ -287,7 +293,7 @@ class _Spread:
     is_counted: BoolArray
     is_domain: BoolArray
     pods: IntArray
-    own: int
+    self_match: int
     """1 if a pod of the kind counts itself."""
 
     @classmethod
@@ -298,26 +304,26 @@ class _Spread:
         size = int(codes.max(initial=-1)) + 2  # one more for nodes without the label
         is_domain = np.zeros(size, dtype=np.bool_)
         is_domain[codes[is_counted]] = True
-        own = int(matches(limit.pods, kind))
+        self_match = int(matches(limit.pods, kind))
         none = np.zeros(size, dtype=np.int64)
-        return cls(limit, codes, is_counted, is_domain, none, own)
+        return cls(limit, codes, is_counted, is_domain, none, self_match)
 
     def put(self, rows: IntArray) -> None:
         np.add.at(self.pods, self.codes[rows[self.is_counted[rows]]], 1)
 
-    def allowed(self, is_open: BoolArray | None = None) -> BoolArray:
+    def open_nodes(self, is_open: BoolArray | None = None) -> BoolArray:
         is_domain = self.is_domain
         if is_open is not None:
             is_domain = np.zeros_like(is_domain)
             is_domain[self.codes[is_open & self.is_counted]] = True
-        has_room = self.pods + self.own - self._fewest(is_domain) <= self.limit.most_skew
+        has_room = self.pods + self.self_match - self._fewest(is_domain) <= self.limit.most_skew
         has_room[-1] = False
         return has_room[self.codes]
 
     def holds(self, rows: IntArray) -> bool:
-        """Return whether the domains of ``rows`` are within the limit, with the pods there."""
-        most = int(self.pods[self.codes[rows]].max(initial=0))
-        return most - self._fewest(self.is_domain) <= self.limit.most_skew
+        """Return whether the domains of ``rows`` are within the limit, with all present pods."""
+        max_pods = int(self.pods[self.codes[rows]].max(initial=0))
+        return max_pods - self._fewest(self.is_domain) <= self.limit.most_skew
 
     def _fewest(self, is_domain: BoolArray) -> int:
         is_enough = np.count_nonzero(is_domain) >= max(1, self.limit.least_domains)
@@ -325,7 +331,7 @@ class _Spread:
 
 
 class _Filling:
-    """One gang on its way to the nodes, replica after replica."""
+    """The placement of one gang, replica after replica."""
 
     def __init__(
         self,
@@ -342,20 +348,20 @@ class _Filling:
         self._free = capacity.free.copy()
         # Shape (tasks, resources).
         self._requests = np.array([self.nodes.axis.usage(task.request) for task in tasks])
-        # The volumes of each task, which are attached once to a node.
+        # The volumes of each task, which a node attaches only once.
         self._volumes = [task.pod.volumes if task.pod is not None else () for task in tasks]
         self._have_volume = {
             volume: capacity.occupants.have_volume(volume, self.nodes)
             for volumes in self._volumes
             for volume in volumes
         }
-        # Where one more replica of each task has room, shape (tasks, nodes).
+        # The nodes with room for one more replica of each task, shape (tasks, nodes).
         self._has_room = np.array([capacity.replicas(task) > 0 for task in tasks])
         for task, has_room in zip(tasks, self._has_room, strict=True):
             if within is not None and task.name in within:
                 has_room &= within[task.name]
         self.counts = {task.name: np.zeros(len(self.nodes), dtype=np.int64) for task in tasks}
-        # Of each topology level the domains that have replicas; one entry more, for code -1.
+        # The domains with replicas at each topology level; one more entry, for code -1.
         self._levels = [
             (codes, np.zeros(int(codes.max(initial=-1)) + 2, dtype=np.bool_))
             for codes in self.nodes.domains
@@ -365,71 +371,73 @@ class _Filling:
     def fill(self) -> bool:
         """Place all replicas; return whether that worked."""
         missing = [task.replicas for task in self._tasks]
-        # What waits for another task's pods gets its turn again after them.
+        # A pod that waits for another task's pods has its turn again after them.
         while any(missing):
-            before = sum(missing)
-            for at in range(len(self._tasks)):
-                while missing[at] and self._place_one(at):
-                    missing[at] -= 1
-            if sum(missing) == before:
+            previous = sum(missing)
+            for index in range(len(self._tasks)):
+                while missing[index] and self._place_one(index):
+                    missing[index] -= 1
+            if sum(missing) == previous:
                 return False
         return True
 
     def keeps_spread(self) -> bool:
         """Return whether the spread of every task holds with all replicas in place."""
         rows = (np.flatnonzero(self.counts[task.name]) for task in self._tasks)
-        return all(self._turns.keeps_spread(at, each) for at, each in enumerate(rows))
+        return all(
+            self._turns.keeps_spread(index, task_rows) for index, task_rows in enumerate(rows)
+        )
 
-    def _place_one(self, at: int) -> bool:
-        has_room = self._has_room[at]
-        may = has_room & self._turns.allowed(at, has_room)
+    def _place_one(self, index: int) -> bool:
+        has_room = self._has_room[index]
+        may = has_room & self._turns.open_nodes(index, has_room)
         if not may.any():
             return False
-        self._put(at, self._choose(self, may))
+        self._put(index, self._choose(self, may))
         return True
 
     def near(self, may: BoolArray) -> BoolArray:
-        """Return which of ``may`` are in the narrowest domain that has replicas already."""
+        """Return the part of ``may`` in the narrowest domain that already has replicas."""
         for codes, is_used in () if self._is_empty else self._levels:
-            near: BoolArray = may & is_used[codes]
-            if near.any():
-                return near
+            nearest: BoolArray = may & is_used[codes]
+            if nearest.any():
+                return nearest
         return may
 
-    def _put(self, at: int, row: int) -> None:
-        self.counts[self._tasks[at].name][row] += 1
+    def _put(self, index: int, row: int) -> None:
+        self.counts[self._tasks[index].name][row] += 1
         self._is_empty = False
         for codes, is_used in self._levels:
             is_used[codes[row]] = codes[row] >= 0
-        self._free[row] -= self._needed(row)[at]
-        for volume in self._volumes[at]:
+        self._free[row] -= self._requests_on(row)[index]
+        for volume in self._volumes[index]:
             self._have_volume[volume][row] = True
-        self._turns.put(at, row)
-        needed = self._needed(row)
+        self._turns.put(index, row)
+        needed = self._requests_on(row)
         lacks = ((self._free[row] < needed) & (needed > 0)).any(axis=1)
         self._has_room[lacks, row] = False
 
-    def _needed(self, row: int) -> IntArray:
-        """Return what one replica of each task takes on ``row``, shape (tasks, resources).
+    def _requests_on(self, row: int) -> IntArray:
+        """Return the usage of one replica of each task on ``row``, shape (tasks, resources).
 
-        With the volumes that it would bring there.
+        It includes the volumes that the replica would attach there.
         """
         if not self._have_volume:
             return self._requests
         needed = self._requests.copy()
-        for at, volumes in enumerate(self._volumes):
+        for index, volumes in enumerate(self._volumes):
             new = Counter(v[0] for v in volumes if not self._have_volume[v][row])
             if new:
-                needed[at] += self.nodes.axis.usage(new)
+                needed[index] += self.nodes.axis.usage(new)
         return needed
 
 
 def _first(_: _Filling, may: BoolArray) -> int:
-    """Return the first row, as a scheduler does that looks at nodes by name."""
+    """Return the first row, as a scheduler would that tries nodes by name."""
     return int(may.argmax())
 
 
 def _nearest(filling: _Filling, may: BoolArray) -> int:
-    """Return the tightest row in the narrowest domain that has replicas already."""
+    """Return the tightest row in the narrowest domain that already has replicas."""
     rows = np.flatnonzero(filling.near(may))
     return int(rows[np.argmin(filling.capacity.tightness[rows])])

@@ -168,5 +168,5 @@ class SchedulingSettings:
 
     @property
     def known_accelerators(self) -> Accelerators:
-        """What counts as an accelerator, by ``accelerators`` and ``gpu_units``."""
+        """The accelerators by the settings ``accelerators`` and ``gpu_units``."""
         return read_accelerators(self.accelerators, self.gpu_units)

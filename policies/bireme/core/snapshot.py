@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from bireme.core.errors import SnapshotError, repeated
+from bireme.core.errors import SnapshotError, find_duplicate
 from bireme.core.finished_runs import NO_RUNS, FinishedRuns
 from bireme.core.gangs import Gang, Key, PodKind, Shape
 from bireme.core.nodes import GrowablePool, NodeTable
@@ -28,7 +28,7 @@ from bireme.core.running import RunningGang, RunningTable
 from bireme.core.settings import SchedulingSettings
 
 _OVER_SERVED = 1.1
-"""A submitter above so many times the mean is over-served: of two, one with 55 % of the service."""
+"""The multiple of the mean from which a submitter is over-served: 55 % of the service of two."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,14 +41,14 @@ class ClusterSnapshot:
         used: int64, shape (nodes, resources): bound pods plus planned, not yet bound replicas.
         waiting: Gangs that want to start, in any order.
         queues: By name.
-        queue_usage: By queue name, what its own admitted gangs ask together.
-        running: Gangs that hold places, in any order; ``used`` contains what they use.
-        known_table: ``running`` as arrays, where the caller keeps them; made when needed otherwise.
+        queue_usage: The demand of the admitted gangs of each queue itself, by queue name.
+        running: Gangs that hold places, in any order; ``used`` contains their usage.
+        known_table: ``running`` as arrays, if the caller has them; otherwise built when needed.
         growable: Node pools that may be asked for more nodes, each name once.
         quotas: Quotas by namespace and name.
-        occupants: Pods on nodes that rules over pods are about, of ``waiting`` gangs or their own.
+        occupants: Pods on nodes that rules over pods concern, of ``waiting`` gangs or their own.
         finished_runs: The last runs that ended.
-        service: Device-seconds that the gangs of each submitter have had of late, see
+        service: Recent device-seconds of the gangs of each submitter, see
             :class:`~bireme.core.service.ServiceLedger`.
     """
 
@@ -72,7 +72,7 @@ class ClusterSnapshot:
             raise SnapshotError(
                 f"used has shape {self.used.shape}, the nodes {self.nodes.allocatable.shape}"
             )
-        if twice := repeated(pool.name for pool in self.growable):
+        if twice := find_duplicate(pool.name for pool in self.growable):
             raise SnapshotError(f"two growable pools have the same name, {twice!r}")
 
     def wait_bound_seconds(self, gang: Gang) -> int:
@@ -80,25 +80,25 @@ class ClusterSnapshot:
         return wait_bound_seconds(gang.queue, self.queues, self.settings)
 
     def overdue_after_seconds(self, gang: Gang) -> float:
-        """Return the wait, in seconds, after which ``gang`` goes before all others."""
+        """Return the wait, in seconds, after which ``gang`` precedes all others."""
         return overdue_after_seconds(gang, self.queues, self.settings)
 
     def max_min_runtime_seconds(self, gang: Gang) -> int:
-        """Return the most seconds that count of the minimum run time of ``gang``."""
+        """Return the upper bound, in seconds, on the minimum run time of ``gang``."""
         return max_min_runtime_seconds(gang.queue, self.queues, self.settings)
 
     @cached_property
     def has_runtime_caps(self) -> bool:
-        """True if a queue says how much of a minimum run time counts."""
+        """True if a queue bounds minimum run times."""
         return any(queue.max_min_runtime_seconds is not None for queue in self.queues.values())
 
     def wait_seconds(self, gang: Gang) -> float:
-        """Return how long ``gang`` has waited; never negative, whatever the clocks say.
+        """Return the waiting time of ``gang``; never negative, whatever the clocks say.
 
-        For a running gang, until it started: its run time is no wait.
+        For a running gang it ends at its start: run time is no waiting time.
         """
         running = self.running_by_uid.get(gang.uid)
-        # A gang of another controller may run and, with members that came later, wait as well.
+        # A gang of another controller may run and, with later members, wait as well.
         until = running.started if running is not None and running.gang is gang else self.now
         return gang.wait_seconds(until)
 
@@ -110,7 +110,7 @@ class ClusterSnapshot:
         return bool(self.running) and bool(self.nodes.windows or self.nodes.differ_in_gpu_speed)
 
     def overdue_seconds(self, gang: Gang) -> float:
-        """Return seconds that ``gang`` is past its wait bound, or was when it started; else 0."""
+        """Return seconds that ``gang`` is past its wait bound, or was at its start; else 0."""
         wait, since = self.wait_seconds(gang), gang.uncounted_since
         if since is not None:
             wait -= max(0.0, self.now - since)
@@ -118,39 +118,43 @@ class ClusterSnapshot:
 
     @cached_property
     def memo(self) -> dict[object, object]:
-        """Answers that depend on this snapshot alone, kept for as long as it is."""
+        """Answers that depend only on this snapshot, cached for its lifetime."""
         return {}
 
     def shape(self, gang: Gang) -> Shape:
-        """Return the equivalence class of ``gang`` in this snapshot: gangs of one fit alike.
+        """Return the equivalence class of ``gang`` in this snapshot: gangs of one class fit alike.
 
-        Thousands of gangs whose pods are only about each other, each by a label of its own, are of
-        few shapes.
+        Thousands of gangs have few shapes if their pods' rules only concern each other, each by a
+        label of its own.
         """
         if not gang.has_rules:
             return gang.shape
-        known = self._shapes.get(gang.shape)
-        if known is None:
-            known = shape_alone(gang) if self._is_alone(gang) else gang.shape
-            # One object for all that are equal: it is the key of most caches of a cycle.
-            known = self._shapes[gang.shape] = self._shapes.setdefault(known, known)
-        return known
+        cached = self._shapes.get(gang.shape)
+        if cached is None:
+            cached = shape_alone(gang) if self._is_alone(gang) else gang.shape
+            # One object for all equal shapes: it is the key of most caches of a cycle.
+            cached = self._shapes[gang.shape] = self._shapes.setdefault(cached, cached)
+        return cached
 
     @cached_property
     def _shapes(self) -> dict[Shape, Shape]:
         return {}
 
     def _is_alone(self, gang: Gang) -> bool:
-        """Return whether no rules are between its pods and any that are or may come in a cycle."""
-        own = {task.pod for task in gang.tasks if task.pod is not None}
+        """Return whether no rule connects its pods with present pods or possible pods of a
+        cycle.
+        """
+        own_kinds = {task.pod for task in gang.tasks if task.pod is not None}
         count, index = self._kinds
-        return all(count[kind] == 1 for kind in own) and all(
-            other in own for kind in own for other in index.about(kind)
+        return all(count[kind] == 1 for kind in own_kinds) and all(
+            other in own_kinds for kind in own_kinds for other in index.about(kind)
         )
 
     @cached_property
     def _kinds(self) -> tuple[Counter[PodKind], KindIndex]:
-        """How many waiting gangs, and groups of pods on nodes, are of each kind; and all kinds."""
+        """The number of waiting gangs, and of groups of pods on nodes, of each kind; and all
+        kinds.
+        """
         count = Counter(group.kind for group in self.occupants.groups)
         for gang in self.waiting:
             if gang.has_rules:
@@ -173,10 +177,10 @@ class ClusterSnapshot:
     @cached_property
     def running_table(self) -> RunningTable:
         """Gangs that hold places, as arrays."""
-        known = self.known_table
-        # Somebody may have replaced ``running`` in a copy of the snapshot.
-        if known is not None and known.gangs is self.running:
-            return known
+        table = self.known_table
+        # A copy of the snapshot may have other ``running`` gangs.
+        if table is not None and table.gangs is self.running:
+            return table
         return RunningTable.of(self.running, self.nodes.axis)
 
     @cached_property
@@ -185,31 +189,31 @@ class ClusterSnapshot:
         return {running.gang.uid: running for running in self.running}
 
     def attained_seconds(self, gang: Gang) -> float:
-        """Return how long ``gang`` has run so far, over all its starts."""
+        """Return the run time of ``gang`` so far, over all its starts."""
         running = self.running_by_uid.get(gang.uid)
         return gang.attained_seconds + (running.elapsed_seconds(self.now) if running else 0.0)
 
     @cached_property
     def over_served(self) -> frozenset[str]:
-        """Submitters that have had more service of late than those that compete with them.
+        """Submitters with more recent service than their competitors.
 
-        These are all that have a gang that waits or runs. To be a tenth above their mean is too
-        little to stop anybody for, and so is as much as makes no step of the service of a gang.
+        Competitors are all submitters of a waiting or running gang. A tenth above their mean is too
+        little to stop a gang, and so is less than one step of a gang's service.
         """
         users = {gang.user for gang in self.waiting}
-        users.update(held.gang.user for held in self.running)
+        users.update(running.gang.user for running in self.running)
         served = {user: self.service.get(user, 0.0) for user in users}
         threshold = self.settings.service_threshold
         if len(users) < 2 or not threshold:
             return frozenset()
-        most = _OVER_SERVED * sum(served.values()) / len(served) + threshold
-        return frozenset(user for user, seconds in served.items() if seconds > most)
+        limit = _OVER_SERVED * sum(served.values()) / len(served) + threshold
+        return frozenset(user for user, seconds in served.items() if seconds > limit)
 
     def remaining_seconds(self, gang: Gang) -> float | None:
-        """Return how much longer ``gang`` is expected to run; None when unknown."""
+        """Return the remaining run time of ``gang`` by its estimate; None if unknown."""
         if gang.estimated_seconds is None:
             return None
-        # The estimate is of one start: what earlier ones ran does not shorten it.
+        # The estimate is of one start: earlier starts do not shorten it.
         running = self.running_by_uid.get(gang.uid)
         elapsed = running.elapsed_seconds(self.now) if running else 0.0
         return max(0.0, gang.estimated_seconds - elapsed)  # 0 once it has outrun the estimate

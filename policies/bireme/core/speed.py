@@ -17,22 +17,22 @@ class SpeedLaw(Protocol):
     """Training speed as a function of size and spread."""
 
     def steps_per_second(self, sizes: Mapping[str, int], nodes: int) -> float:
-        """Speed with ``sizes[task name]`` replicas on ``nodes`` nodes; 0 when it cannot run."""
+        """Speed with ``sizes[task name]`` replicas on ``nodes`` nodes; 0 if it cannot run."""
         ...
 
 
 @runtime_checkable
 class EfficiencyLaw(Protocol):
-    """A speed law that also knows how much a step is worth (Pollux, OSDI'21, section 3.1)."""
+    """A speed law that also knows the worth of a step (Pollux, OSDI'21, section 3.1)."""
 
     def statistical_efficiency(self, sizes: Mapping[str, int]) -> float:
-        """Progress per step at ``sizes``, relative to a step at the size asked for; above 0."""
+        """Progress per step at ``sizes``, relative to a step at the requested size; above 0."""
         ...
 
 
 @runtime_checkable
 class LossCurve(Protocol):
-    """Training loss over time, as fitted to what a job has reported."""
+    """Training loss over time, fitted to the reports of a job."""
 
     def loss(self, steps: float) -> float:
         """Loss after ``steps`` steps since training began: falling, and ever more slowly."""
@@ -41,15 +41,15 @@ class LossCurve(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LinearSpeed:
-    """Proportional to the replicas, but for a serial share of every step.
+    """Speed proportional to the replicas, except for a serial share of every step.
 
     ``n`` replicas take ``serial_share + (1 - serial_share) / n`` of the time one takes (Amdahl,
     AFIPS 1967).
 
     Attributes:
-        per_second: Of one replica.
+        per_second: Steps a second of one replica.
         serial_share: From 0 (linear) to 1 (more replicas gain nothing).
-        tasks: The tasks whose replicas count; all when empty.
+        tasks: The tasks whose replicas count; all if empty.
     """
 
     per_second: float
@@ -97,8 +97,10 @@ class InverseQuadratic:
 
     def loss(self, steps: float) -> float:
         """See :class:`LossCurve`."""
-        below = (self.a * steps + self.b) * steps + self.c
-        return (1 / below if below else inf) + self.d  # before the first step c may be 0
+        denominator = (self.a * steps + self.b) * steps + self.c
+        return (
+            1 / denominator if denominator else inf
+        ) + self.d  # before the first step c may be 0
 
 
 # --- fitting, by least squares in numpy alone ---
@@ -108,9 +110,9 @@ _ROUNDS = 4
 _MIN_POINTS = 4
 """One more than Optimus' curve has coefficients."""
 SLOWEST, FASTEST = 1e-9, 1e15
-"""Steps a second: what is slower or faster is no training, and its fourth power no number."""
+"""Steps a second; outside these limits there is no training, and the fourth power overflows."""
 SERIAL_SHARE = 0.1
-"""Assumed part of a step that more replicas do not shorten, for a job seen at one size."""
+"""Assumed part of a step that more replicas do not shorten, for a job known at one size."""
 
 
 class CurveFitError(BiremeError, ValueError):
@@ -127,25 +129,25 @@ def fit_loss(steps: Sequence[float], losses: Sequence[float]) -> InverseQuadrati
     Raises:
         CurveFitError: Fewer than four points, or losses that do not fall.
     """
-    points, values = _checked(steps, losses)
+    points, values = _check_points(steps, losses)
     scale = points[-1]
     line = np.stack([np.ones_like(points), points / scale], axis=1)
     low = 1e-3 * float(np.ptp(values))
-    # A loss is never negative, nor is what it tends to: only a last loss near 0 allows a little.
+    # A loss is never negative, nor is its limit: only a last loss near 0 allows a little.
     high = max(float(values.min()), 2 * low)
-    # Once the asymptote d is known, 1 / (loss - d) is linear in the steps. So many are tried, ever
-    # closer to the best, and the squared error in the loss itself decides.
+    # Once the asymptote d is known, 1 / (loss - d) is linear in the steps. So many asymptotes are
+    # tried, ever closer to the best, and the squared error in the loss itself decides.
     for _ in range(_ROUNDS):
         gaps = np.geomspace(low, high, _TRIALS)
         asymptotes = values.min() - gaps
         rest = values - asymptotes[:, None]
-        # The weights undo what the transformation does to small errors.
-        found = nonnegative_least_squares(line, 1 / rest, rest**4)
+        # The weights undo the effect of the transformation on small errors.
+        coefficients = nonnegative_least_squares(line, 1 / rest, rest**4)
         with np.errstate(divide="ignore"):
-            fitted = 1 / (found @ line.T) + asymptotes[:, None]
+            fitted = 1 / (coefficients @ line.T) + asymptotes[:, None]
         best = int(np.nanargmin(((fitted - values) ** 2).sum(axis=1)))
         low, high = gaps[max(best - 1, 0)], gaps[min(best + 1, _TRIALS - 1)]
-    c, b = found[best]
+    c, b = coefficients[best]
     return InverseQuadratic(0.0, float(b / scale), float(c), float(asymptotes[best]))
 
 
@@ -153,13 +155,13 @@ def fit_speed(speeds: Mapping[int, float]) -> LinearSpeed:
     """Return the law ``1 / speed = a + b / replicas`` with ``a, b`` >= 0 nearest to ``speeds``.
 
     That is Amdahl's (AFIPS 1967): ``a / (a + b)`` is the serial share, and :data:`SERIAL_SHARE`
-    where speeds of one size alone are known.
+    if speeds of only one size are known.
 
     Args:
         speeds: Steps a second, ``SLOWEST`` to ``FASTEST``, by number of replicas; at least one.
 
     Raises:
-        CurveFitError: None is given, or one that is slower or faster, or of no replicas.
+        CurveFitError: ``speeds`` are empty, or a speed or number of replicas is out of range.
     """
     sizes = np.array(list(speeds), dtype=np.float64)
     paces = np.array(list(speeds.values()), dtype=np.float64)
@@ -169,13 +171,13 @@ def fit_speed(speeds: Mapping[int, float]) -> LinearSpeed:
             f"speeds are {dict(speeds)}; give at least one, from {SLOWEST} to {FASTEST} steps a"
             " second, each by a number of replicas"
         )
-    if len(speeds) == 1:  # one size says nothing of the serial share
+    if len(speeds) == 1:  # one size tells nothing about the serial share
         share = SERIAL_SHARE
         return LinearSpeed(float(paces[0] * (share + (1 - share) / sizes[0])), share)
     columns = np.stack([np.ones_like(sizes), 1 / sizes], axis=1)
-    # An error of 1 / speed weighs as much as the speed's own.
-    found = nonnegative_least_squares(columns, 1 / paces[None], paces[None] ** 4)[0]
-    serial, parallel = found.tolist()
+    # An error of 1 / speed gets the weight of an error of the speed itself.
+    coefficients = nonnegative_least_squares(columns, 1 / paces[None], paces[None] ** 4)[0]
+    serial, parallel = coefficients.tolist()
     return LinearSpeed(1 / (serial + parallel), serial / (serial + parallel))
 
 
@@ -196,20 +198,22 @@ def nonnegative_least_squares(
     products = np.einsum("fp,fp,pi->fi", weights, targets, columns)
     best = np.zeros((len(targets), count))
     gains = np.zeros(len(targets))
-    # The best non-negative fit is the free fit on the columns it uses, so all sets are tried.
+    # The best non-negative fit is the free fit on its own columns, so all sets are tried.
     for used in (list(s) for n in range(1, count + 1) for s in combinations(range(count), n)):
         inverse = np.linalg.pinv(moments[:, used][:, :, used], hermitian=True)
-        found = np.einsum("fij,fj->fi", inverse, products[:, used])
-        # What the fit takes off the squared error, for the solution of the normal equations.
-        gain = np.where((found >= 0).all(axis=1), (found * products[:, used]).sum(axis=1), -1.0)
+        coefficients = np.einsum("fij,fj->fi", inverse, products[:, used])
+        # The reduction of the squared error, for the solution of the normal equations.
+        gain = np.where(
+            (coefficients >= 0).all(axis=1), (coefficients * products[:, used]).sum(axis=1), -1.0
+        )
         better = np.flatnonzero(gain > gains)
         gains[better] = gain[better]
         best[better] = 0.0
-        best[better[:, None], used] = found[better]
+        best[better[:, None], used] = coefficients[better]
     return best
 
 
-def _checked(steps: Sequence[float], losses: Sequence[float]) -> tuple[FloatArray, FloatArray]:
+def _check_points(steps: Sequence[float], losses: Sequence[float]) -> tuple[FloatArray, FloatArray]:
     points, values = np.array(steps, dtype=np.float64), np.array(losses, dtype=np.float64)
     if len(points) != len(values) or len(points) < _MIN_POINTS:
         raise CurveFitError(

@@ -1,6 +1,6 @@
-"""Device-seconds: who held the devices of a cluster, for how long, and whether they worked.
+"""Device-seconds: which gangs held the devices of a cluster, for how long, and in which state.
 
-:func:`devices_held` counts the devices of one moment, :class:`UsageMeter` sums them over time.
+:func:`devices_held` counts the devices at one moment, :class:`UsageMeter` sums them over time.
 """
 
 from collections import Counter
@@ -14,29 +14,29 @@ import numpy as np
 from bireme.core.decision import Hold
 from bireme.core.device_use import open_nodes
 from bireme.core.placement import usage_of
-from bireme.core.running import RunningGang, summed
+from bireme.core.running import RunningGang, sum_by_row
 from bireme.core.snapshot import ClusterSnapshot
 
 
 class Use(StrEnum):
-    """What becomes of a device while a gang has it."""
+    """The state of a device that a gang holds."""
 
     RUNNING = "running"
-    """Its gang runs, whole."""
+    """The whole gang runs."""
     STARTING = "starting"
-    """Its gang has its places, and not all replicas have run yet."""
+    """The gang has its places, but not all replicas have run yet."""
     STOPPING = "stopping"
-    """Its gang has ended or gives its places up, and its pods still hold them."""
+    """The gang has ended or gives up its places, and its pods still hold them."""
     RESERVED = "reserved"
-    """It is free, and kept for a gang that waits."""
+    """The device is free, and kept for a waiting gang."""
 
 
 class Holder(NamedTuple):
-    """Whose devices they are, and what they do.
+    """The owner of devices, and their state.
 
     Attributes:
         resource: Such as ``nvidia.com/gpu``.
-        pool: Value of the nodes' label; empty where they have none.
+        pool: Value of the nodes' pool label; empty where they have none.
     """
 
     resource: str
@@ -47,34 +47,36 @@ class Holder(NamedTuple):
 
 
 def devices_held(snapshot: ClusterSnapshot, holds: Iterable[Hold]) -> dict[Holder, float]:
-    """Return the accelerators that gangs of ``snapshot`` have, and those kept for ``holds``.
+    """Return the accelerators that gangs of ``snapshot`` hold, and those reserved by ``holds``.
 
-    Each counts once, a share as the part of one that it is. Those of pods outside all gangs do not
-    count.
+    A share of a device counts as that fraction. Devices of pods outside all gangs do not count.
     """
     pools = snapshot.nodes.label(snapshot.settings.node_pool_label)
-    found = Counter[Holder]()
-    for resource, gang, code, amount in (*_placed(snapshot), *_reserved(snapshot, holds)):
+    totals = Counter[Holder]()
+    for resource, gang, code, amount in (
+        *_usage_by_gang(snapshot),
+        *_usage_by_reservation(snapshot, holds),
+    ):
         queue, namespace, use = gang
         pool = pools.values[code] if code >= 0 else ""
-        found[Holder(resource, queue, namespace, pool, use)] += amount
+        totals[Holder(resource, queue, namespace, pool, use)] += amount
     weight = snapshot.nodes.accelerators.weight
-    return {holder: count * weight(holder.resource) for holder, count in found.items()}
+    return {holder: count * weight(holder.resource) for holder, count in totals.items()}
 
 
 _Owner: TypeAlias = tuple[str, str, Use]
-"""Queue and namespace of a gang, and what its devices do."""
-_Held: TypeAlias = tuple[str, _Owner, int, int]
+"""Queue and namespace of a gang, and the state of its devices."""
+_GangUsage: TypeAlias = tuple[str, _Owner, int, int]
 """Resource, owner, code of the node pool and number of devices."""
 
 
-def _placed(snapshot: ClusterSnapshot) -> Iterator[_Held]:
+def _usage_by_gang(snapshot: ClusterSnapshot) -> Iterator[_GangUsage]:
     table = snapshot.running_table
     pools = snapshot.nodes.label(snapshot.settings.node_pool_label)
-    width = len(pools.values) + 1  # the code -1 of no pool is the first
+    width = len(pools.values) + 1  # the first code, -1, stands for no pool
     owners: dict[_Owner, int] = {}
-    each = (owners.setdefault(_owner(running), len(owners)) for running in table.gangs)
-    numbers = np.fromiter(each, dtype=np.int64, count=len(table.gangs))
+    indices = (owners.setdefault(_owner(running), len(owners)) for running in table.gangs)
+    numbers = np.fromiter(indices, dtype=np.int64, count=len(table.gangs))
     keys = numbers[table.owner] * width + pools.codes[table.rows] + 1
     names = list(owners)
     for column, resource in _devices(snapshot):
@@ -94,7 +96,7 @@ def _use(running: RunningGang) -> Use:
     return Use.STARTING if running.is_starting else Use.RUNNING
 
 
-def _reserved(snapshot: ClusterSnapshot, holds: Iterable[Hold]) -> Iterator[_Held]:
+def _usage_by_reservation(snapshot: ClusterSnapshot, holds: Iterable[Hold]) -> Iterator[_GangUsage]:
     nodes = snapshot.nodes
     pools = nodes.label(snapshot.settings.node_pool_label)
     unused = np.where(
@@ -103,24 +105,28 @@ def _reserved(snapshot: ClusterSnapshot, holds: Iterable[Hold]) -> Iterator[_Hel
     for hold in holds:
         if hold.reservation is None:
             continue
-        rows, asked = summed(*usage_of(hold.gang, hold.reservation.placement, nodes.axis))
-        kept = np.minimum(asked, unused[rows])
-        unused[rows] -= kept
+        rows, request = sum_by_row(*usage_of(hold.gang, hold.reservation.placement, nodes.axis))
+        reserved = np.minimum(request, unused[rows])
+        unused[rows] -= reserved
         owner = hold.gang.queue, hold.gang.namespace, Use.RESERVED
         for column, resource in _devices(snapshot):
-            for row, amount in zip(rows.tolist(), kept[:, column].tolist(), strict=True):
+            for row, amount in zip(rows.tolist(), reserved[:, column].tolist(), strict=True):
                 if amount:
                     yield resource, owner, int(pools.codes[row]), amount
 
 
 def _devices(snapshot: ClusterSnapshot) -> list[tuple[int, str]]:
     """Return column and name of every resource that is an accelerator."""
-    known = snapshot.nodes.accelerators.is_accelerator
-    return [(at, name) for at, name in enumerate(snapshot.nodes.axis.names) if known(name)]
+    is_accelerator = snapshot.nodes.accelerators.is_accelerator
+    return [
+        (column, name)
+        for column, name in enumerate(snapshot.nodes.axis.names)
+        if is_accelerator(name)
+    ]
 
 
 class Lapse(NamedTuple):
-    """Time that has passed, in seconds, and the device-seconds in it by holder."""
+    """A time span in seconds, and the device-seconds within it by holder."""
 
     seconds: float
     device_seconds: Mapping[Holder, float]
@@ -128,21 +134,21 @@ class Lapse(NamedTuple):
 
 @dataclass(slots=True)
 class UsageMeter:
-    """Turns numbers of devices at moments into device-seconds between them.
+    """Converts device counts at moments into device-seconds between them.
 
-    What is seen counts until the next look. Nothing counts before the first, so that of two leaders
-    of an operator, one after the other, no second counts twice.
+    A count holds until the next call. Nothing counts before the first call, so the meters of two
+    successive leaders count no second twice.
     """
 
-    _at: float | None = None
+    _last_seconds: float | None = None
     _devices: Mapping[Holder, float] = field(default_factory=dict)
 
-    def look(self, at: float, devices: Mapping[Holder, float]) -> Lapse:
-        """Return what has passed since the last look, and remember ``devices`` from now on.
+    def look(self, now: float, devices: Mapping[Holder, float]) -> Lapse:
+        """Return the time since the last call, and remember ``devices`` from now on.
 
-        ``at`` is in seconds. Where a clock was set back, no time has passed.
+        ``now`` is in seconds. After a clock step backwards, no time has passed.
         """
-        seconds = 0.0 if self._at is None else max(0.0, at - self._at)
+        seconds = 0.0 if self._last_seconds is None else max(0.0, now - self._last_seconds)
         lapse = Lapse(seconds, {holder: seconds * n for holder, n in self._devices.items()})
-        self._at, self._devices = at, devices
+        self._last_seconds, self._devices = now, devices
         return lapse

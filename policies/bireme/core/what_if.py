@@ -1,16 +1,16 @@
-"""What-if: where and when a gang would start, behind whom, and what would make it start sooner.
+"""What-if: where and when a gang would start, behind which gangs, and what would make it sooner.
 
-The gang waits in a copy of the snapshot as it would be: changed, or added. That copy is played
-forward (:mod:`bireme.core.outlook`) until the gang starts. Then alternatives are tried, each in a
-copy of its own and only for as long as it could still be sooner: those that the reader names, fewer
-replicas, and an estimate that lets the gang go first where it delays nobody.
+The gang waits in a copy of the snapshot, changed or added. That copy is played forward
+(:mod:`bireme.core.outlook`) until the gang starts. Then alternatives are tried, each in its own
+copy and only while it could still be sooner: the reader's own, fewer replicas, and an estimate that
+lets the gang go first where it delays no other gang.
 
-What is asked and answered is plain data, which can be sent. **Names of others do not leak**: a gang
-is named only where the reader may read its namespace, any other is counted. Messages name none
+Questions and answers are plain data that can be sent. **Names of others do not leak**: an answer
+names a gang only if the reader may read its namespace, and counts any other. Messages name none
 either (:mod:`bireme.core.messages`).
 
 **It is bounded**: in alternatives by :data:`MAX_TRIES`, in each of them by the bounds of an
-outlook, and in time by ``is_time_left``, which is asked after every cycle.
+outlook, and in time by ``is_time_left``, which is called after every cycle.
 """
 
 import math
@@ -33,12 +33,12 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.times import MAX_SECONDS
 
 MAX_TRIES: Final = 12
-"""Alternatives that are tried at most; what the reader names comes first."""
+"""The limit on alternatives; those that the reader names come first."""
 MAX_NAMED: Final = 5
-"""Gangs that an answer names at most, of those ahead and of those that stop."""
+"""The limit on gangs that an answer names, of gangs ahead and of gangs that stop."""
 _MAX_ESTIMATES: Final = 3
 _MIN_SECONDS: Final = 60.0
-"""No shorter estimate is proposed: a start takes a part of that."""
+"""The shortest proposed estimate: a start takes a part of it."""
 
 
 class WhatIfError(BiremeError):
@@ -59,13 +59,13 @@ class PriorityClass:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What would be different about a gang.
+    """Changes to a gang.
 
     Attributes:
         replicas: By task name; the name "" stands for the only task, or the only one of workers.
-        queue: Its queue; "" leaves it.
-        priority_class: None leaves it.
-        estimated_seconds: The run time that its owner states; None leaves it.
+        queue: Its queue; "" keeps the present one.
+        priority_class: None keeps the present one.
+        estimated_seconds: The run time that its owner states; None keeps the present one.
     """
 
     replicas: Mapping[str, int] = field(default_factory=dict)
@@ -80,60 +80,68 @@ NO_CHANGE: Final = Change()
 def find_waiting(
     snapshot: ClusterSnapshot, key: Key, kind: str, readable: Collection[str] | None = None
 ) -> Gang:
-    """Return the waiting gang of ``key``; raises WhatIfError where there is none to be read.
+    """Return the waiting gang of ``key``; raises WhatIfError if there is none that may be read.
 
     ``readable`` are the namespaces that the reader may read; None stands for all.
     """
-    shown = f"{kind} {key[0]}/{key[1]}"
+    label = f"{kind} {key[0]}/{key[1]}"
     if readable is None or key[0] in readable:
         for gang in snapshot.waiting:
             if (gang.key, gang.kind) == (key, kind):
                 return gang
-        if any((held.gang.key, held.gang.kind) == (key, kind) for held in snapshot.running):
-            raise WhatIfError(f"{shown} has its places already; ask about a job that waits")
-    raise WhatIfError(f"no {shown} waits; name one that does")
+        if any(
+            (running.gang.key, running.gang.kind) == (key, kind) for running in snapshot.running
+        ):
+            raise WhatIfError(f"{label} has its places already; ask about a job that waits")
+    raise WhatIfError(f"no {label} waits; name one that does")
 
 
 def with_gang(snapshot: ClusterSnapshot, gang: Gang) -> ClusterSnapshot:
-    """Return the snapshot in which ``gang`` waits, instead of the one with its uid if any does.
+    """Return the snapshot in which ``gang`` waits, instead of the waiting gang with its uid, if
+    any.
 
-    Raises WhatIfError where another gang has its name.
+    Raises WhatIfError if another gang has its name.
     """
-    others = [each for each in snapshot.waiting if each.uid != gang.uid]
-    there = [*others, *(held.gang for held in snapshot.running if held.gang.uid != gang.uid)]
-    if any((each.key, each.kind) == (gang.key, gang.kind) for each in there):
-        shown = f"{gang.namespace}/{gang.name}"
+    other_waiting = [other for other in snapshot.waiting if other.uid != gang.uid]
+    gangs = [
+        *other_waiting,
+        *(running.gang for running in snapshot.running if running.gang.uid != gang.uid),
+    ]
+    if any((other.key, other.kind) == (gang.key, gang.kind) for other in gangs):
+        label = f"{gang.namespace}/{gang.name}"
         raise WhatIfError(
-            f"metadata.name: a {gang.kind} {shown} exists already; give it another name"
+            f"metadata.name: a {gang.kind} {label} exists already; give it another name"
         )
-    return replace(snapshot, waiting=(*others, gang))
+    return replace(snapshot, waiting=(*other_waiting, gang))
 
 
-def changed(gang: Gang, change: Change, snapshot: ClusterSnapshot) -> Gang:
+def apply_change(gang: Gang, change: Change, snapshot: ClusterSnapshot) -> Gang:
     """Return ``gang`` after ``change``; raises WhatIfError where the API server would refuse it.
 
-    One that asks for more than before waits anew, as after an edit of its spec.
+    A gang that requests more than before starts to wait anew, as after an edit of its spec.
     """
-    asked = gang
+    result = gang
     if change.replicas:
-        asked = _at_size(asked, change.replicas)
+        result = _at_size(result, change.replicas)
     if change.queue:
         if change.queue not in snapshot.queues:
             raise WhatIfError(f"queue: there is no queue {change.queue!r}; name one that exists")
-        asked = replace(asked, queue=change.queue, queue_source="")
-    if (found := change.priority_class) is not None:
-        asked = replace(asked, priority=found.value, may_preempt=found.may_preempt)
-        if asked.fault is not None and asked.fault[0] is Reason.PRIORITY_CLASS_NOT_FOUND:
-            asked = replace(asked, fault=None)
+        result = replace(result, queue=change.queue, queue_source="")
+    if (priority_class := change.priority_class) is not None:
+        result = replace(
+            result, priority=priority_class.value, may_preempt=priority_class.may_preempt
+        )
+        if result.fault is not None and result.fault[0] is Reason.PRIORITY_CLASS_NOT_FOUND:
+            result = replace(result, fault=None)
     if (seconds := change.estimated_seconds) is not None:
         if not 0 < seconds <= MAX_SECONDS:
             raise WhatIfError(
                 f"estimate: {seconds} s is no run time; write one above 0 and of ten years at most"
             )
-        asked = replace(asked, estimated_seconds=seconds, is_learned_estimate=False)
-    if any(amount > gang.demand.get(name, 0) for name, amount in asked.demand.items()):
-        return replace(asked, arrived=snapshot.now, parked=None)
-    return asked
+        result = replace(result, estimated_seconds=seconds, is_learned_estimate=False)
+    if any(amount > gang.demand.get(name, 0) for name, amount in result.demand.items()):
+        return replace(result, arrived=snapshot.now, parked=None)
+    return result
 
 
 def _at_size(gang: Gang, sizes: Mapping[str, int]) -> Gang:
@@ -144,24 +152,25 @@ def _at_size(gang: Gang, sizes: Mapping[str, int]) -> Gang:
         )
     by_name = {_task(gang, name).name: size for name, size in sizes.items()}
     tasks = tuple(
-        _resized(task, by_name[task.name]) if task.name in by_name else task for task in gang.tasks
+        _with_replicas(task, by_name[task.name]) if task.name in by_name else task
+        for task in gang.tasks
     )
-    made = replace(gang, tasks=tasks)
-    if gang.min_available > made.replicas:
+    result = replace(gang, tasks=tasks)
+    if gang.min_available > result.replicas:
         raise WhatIfError(
-            f"replicas: the tasks would have {made.replicas} together, below minAvailable "
+            f"replicas: the tasks would have {result.replicas} together, below minAvailable "
             f"{gang.min_available}; name at least as many"
         )
-    return made
+    return result
 
 
 def _task(gang: Gang, name: str) -> Task:
     if not name:
-        meant = gang.tasks if len(gang.tasks) == 1 else _workers(gang)
-        if len(meant) == 1:
-            return meant[0]
-        known = ", ".join(task.name for task in gang.tasks)
-        raise WhatIfError(f"replicas: {gang.name} has tasks {known}; say of which, as NAME=COUNT")
+        candidates = gang.tasks if len(gang.tasks) == 1 else _workers(gang)
+        if len(candidates) == 1:
+            return candidates[0]
+        names = ", ".join(task.name for task in gang.tasks)
+        raise WhatIfError(f"replicas: {gang.name} has tasks {names}; say of which, as NAME=COUNT")
     for task in gang.tasks:
         if task.name == name:
             return task
@@ -173,12 +182,16 @@ def _workers(gang: Gang) -> tuple[Task, ...]:
     return tuple(task for task in gang.tasks if task.role is Role.WORKER)
 
 
-def _resized(task: Task, replicas: int) -> Task:
-    least, most = max(task.min_replicas, 1), task.max_replicas or math.inf
+def _with_replicas(task: Task, replicas: int) -> Task:
+    min_replicas, max_replicas = max(task.min_replicas, 1), task.max_replicas or math.inf
     if task.role.is_leading:
-        most = 1
-    if not least <= replicas <= most:
-        allowed = f"from {least} to {most}" if most < math.inf else f"at least {least}"
+        max_replicas = 1
+    if not min_replicas <= replicas <= max_replicas:
+        allowed = (
+            f"from {min_replicas} to {max_replicas}"
+            if max_replicas < math.inf
+            else f"at least {min_replicas}"
+        )
         raise WhatIfError(
             f"replicas: task {task.name!r} cannot have {replicas}; name {allowed}, as its "
             "minReplicas, maxReplicas and role allow"
@@ -190,20 +203,20 @@ def _resized(task: Task, replicas: int) -> Task:
 
 
 class Begins(StrEnum):
-    """What the start of a gang depends on."""
+    """The condition for the start of a gang."""
 
     AT_ONCE = "AtOnce"
     AFTER_STOPS = "AfterStops"
-    """It starts as soon as those are gone that are stopped or shrunk for it."""
+    """It starts once the gangs that stop or shrink for it have done so."""
     AFTER_ENDS = "AfterEnds"
-    """It starts as soon as what runs there ends, which does not say when."""
+    """It starts once running gangs end, whose end is unknown."""
     LATER = "Later"
     NOT_FORESEEN = "NotForeseen"
 
 
 @dataclass(frozen=True, slots=True)
 class Others:
-    """Other gangs: how many, and of those that the reader may read the first, as NAMESPACE/NAME."""
+    """Other gangs: their number, and the first that the reader may read, as NAMESPACE/NAME."""
 
     count: int = 0
     named: tuple[str, ...] = ()
@@ -211,18 +224,18 @@ class Others:
 
 @dataclass(frozen=True, slots=True)
 class Foreseen:
-    """The start that is foreseen for a gang.
+    """The expected start of a gang.
 
     Attributes:
-        start: POSIX seconds; the moment of the snapshot for all that :attr:`begins` without a
-            time. None where none is foreseen.
+        start: POSIX seconds; the moment of the snapshot for every :attr:`begins` without a time.
+            None if no start is foreseen.
         nodes: Replicas by task and node name, at the size at which it starts.
-        position: Its number in line, from 1; None where it starts at once or stands in no line.
-        ahead: The gangs before it in line.
-        reason: What it waits for at present; None where it starts at once.
+        position: Its number in the queue, from 1; None if it starts at once or does not queue.
+        ahead: The gangs before it in the queue.
+        reason: The present reason for its wait; None if it starts at once.
         message: The same in words.
         stops, shrinks: Gangs that make room for it, until it starts.
-        cut: Why no start is foreseen; None where one is.
+        cut: Why no start is foreseen; None if one is.
     """
 
     begins: Begins
@@ -247,15 +260,15 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What is foreseen for a gang, and what would make it sooner.
+    """The expected start of a gang, and changes that would make it sooner.
 
     Attributes:
         now: The moment of the snapshot, POSIX seconds.
-        kind, namespace, name: Of the gang.
-        queue, replicas, priority, estimated_seconds: Of the gang as it is asked about; the replicas
-            by task.
-        sooner: What would make it start sooner, the soonest first.
-        no_sooner: What was tried in vain.
+        kind, namespace, name: They identify the gang.
+        queue, replicas, priority, estimated_seconds: The gang's in the question; the replicas by
+            task.
+        sooner: Changes that would make it start sooner, the soonest first.
+        no_sooner: Changes that would not.
         is_cut_short: There was no time to try everything.
     """
 
@@ -291,63 +304,65 @@ def ask(
     bounds: Bounds = _USUAL_BOUNDS,
     is_time_left: Callable[[], bool] = _always,
 ) -> Answer:
-    """Return when ``gang`` would start after ``change``, and which further change makes it sooner.
+    """Return when ``gang`` would start after ``change``, and which further changes are sooner.
 
     Args:
         snapshot: The cluster; ``gang`` waits in it or is added to it.
-        policy: It is asked as in a cycle, so it must not learn from being asked.
+        policy: It decides as in a cycle, so it must not learn from these calls.
         gang: The gang as it is, or as it would be submitted.
-        change: What is different about it.
+        change: The change of the question.
         tries: Alternatives to try first, each on top of ``change``.
         readable: The namespaces whose gangs the answer may name; None stands for all.
         bounds: How far, and how finely, the snapshot is played forward.
-        is_time_left: Asked after every cycle; False ends the answer with what is known by then.
+        is_time_left: Called after every cycle; False ends the search with the results so far.
 
     Raises:
-        WhatIfError: A change cannot be made, the gang's name is another's, or its namespace may not
-            be read: messages name gangs of that.
+        WhatIfError: A change is impossible, another gang has the name, or the namespace may not be
+            read: messages name gangs of that namespace.
     """
     if readable is not None and gang.namespace not in readable:
         raise WhatIfError(
             f"namespace: {gang.namespace!r} may not be read; ask for the right, or about another"
         )
-    asked = changed(gang, change, snapshot)
-    named = [_with_names(asked, each) for each in tries]
-    tried = [(each, changed(asked, each, snapshot), False) for each in named]
-    question = _Question(with_gang(snapshot, asked), policy, readable, bounds, is_time_left)
-    decision, foreseen = question.foresee(asked, bounds.horizon_seconds)
+    subject = apply_change(gang, change, snapshot)
+    named = [_with_names(subject, attempt) for attempt in tries]
+    attempts = [(attempt, apply_change(subject, attempt, snapshot), False) for attempt in named]
+    question = _Question(with_gang(snapshot, subject), policy, readable, bounds, is_time_left)
+    decision, foreseen = question.foresee(subject, bounds.horizon_seconds)
     sooner: list[Alternative] = []
     no_sooner: list[Change] = []
     if foreseen.begins is not Begins.AT_ONCE:
-        estimates = _shorter_estimates(asked, decision, snapshot)
-        tried += [(each, changed(asked, each, snapshot), False) for each in estimates]
-        fewer = [each for each in _fewer_replicas(asked) if each not in named]
-        tried += [(each, changed(asked, each, snapshot), True) for each in fewer]
+        estimates = _shorter_estimates(subject, decision, snapshot)
+        attempts += [
+            (attempt, apply_change(subject, attempt, snapshot), False) for attempt in estimates
+        ]
+        fewer = [attempt for attempt in _fewer_replicas(subject) if attempt not in named]
+        attempts += [(attempt, apply_change(subject, attempt, snapshot), True) for attempt in fewer]
         best = foreseen
-        for each, as_tried, is_rung in tried[:MAX_TRIES]:
+        for attempt, as_tried, is_rung in attempts[:MAX_TRIES]:
             if question.is_cut_short:
                 break
             # Fewer replicas must do better than more of them, or the larger size is the advice.
             against = best if is_rung else foreseen
-            _, found = question.foresee(as_tried, question.seconds_to_beat(against))
+            _, result = question.foresee(as_tried, question.seconds_to_beat(against))
             if question.is_cut_short:
                 break
-            if not question.is_sooner(found, against):
-                no_sooner.append(each)
+            if not question.is_sooner(result, against):
+                no_sooner.append(attempt)
                 continue
-            sooner.append(Alternative(each, found))
+            sooner.append(Alternative(attempt, result))
             if is_rung:
-                best = found
-    sooner.sort(key=lambda each: question.rank(each.foreseen))
+                best = result
+    sooner.sort(key=lambda alternative: question.rank(alternative.foreseen))
     return Answer(
         now=snapshot.now,
-        kind=asked.kind,
-        namespace=asked.namespace,
-        name=asked.name,
-        queue=asked.queue,
-        replicas={task.name: task.replicas for task in asked.tasks},
-        priority=asked.priority,
-        estimated_seconds=asked.estimated_seconds,
+        kind=subject.kind,
+        namespace=subject.namespace,
+        name=subject.name,
+        queue=subject.queue,
+        replicas={task.name: task.replicas for task in subject.tasks},
+        priority=subject.priority,
+        estimated_seconds=subject.estimated_seconds,
         foreseen=foreseen,
         sooner=tuple(sooner),
         no_sooner=tuple(no_sooner),
@@ -356,7 +371,7 @@ def ask(
 
 
 class _Question:
-    """One question: the snapshot in which the gang waits as it is asked about."""
+    """One question: the snapshot in which the gang waits as the question describes it."""
 
     def __init__(
         self,
@@ -373,7 +388,7 @@ class _Question:
     # --- playing ---
 
     def foresee(self, gang: Gang, horizon_seconds: float) -> tuple[Decision, Foreseen]:
-        """Return the decision on ``gang`` as it is here, and its start within the horizon."""
+        """Return the decision on ``gang`` in this snapshot, and its start within the horizon."""
         snapshot = with_gang(self._snapshot, gang)
         decision = run_cycle(snapshot, self._policy)
         bounds = replace(self._bounds, horizon_seconds=horizon_seconds)
@@ -381,17 +396,17 @@ class _Question:
         stopped: dict[str, Gang] = {}
         shrunk: dict[str, Gang] = {}
         admit: tuple[float, Admit] | None = None
-        for moment, told in play:
-            for made in _made_room(told, gang.uid, self._begun(moment)):
-                (stopped if isinstance(made, Preempt) else shrunk)[made.gang.uid] = made.gang
-            starts = (each for each in told.admitted if each.gang.uid == gang.uid)
-            if (found := next(starts, None)) is not None:
-                admit = moment, found
+        for moment, step_decision in play:
+            for action in _victim_actions(step_decision, gang.uid, self._maintenance_rows(moment)):
+                (stopped if isinstance(action, Preempt) else shrunk)[action.gang.uid] = action.gang
+            starts = (action for action in step_decision.admitted if action.gang.uid == gang.uid)
+            if (own_admit := next(starts, None)) is not None:
+                admit = moment, own_admit
                 break
             if not self._is_time_left():
                 self.is_cut_short = True
                 break
-        hold = next((each for each in decision.held if each.gang.uid == gang.uid), None)
+        hold = next((action for action in decision.held if action.gang.uid == gang.uid), None)
         position = hold.position if hold is not None else None
         return decision, Foreseen(
             begins=self._begins(admit, hold),
@@ -416,7 +431,7 @@ class _Question:
         is_made = hold.reason is Reason.WAITING_FOR_PREEMPTION
         return Begins.AFTER_STOPS if is_made else Begins.AFTER_ENDS
 
-    def _begun(self, moment: float) -> list[int]:
+    def _maintenance_rows(self, moment: float) -> list[int]:
         """Return the rows of nodes under maintenance at ``moment``."""
         nodes = self._snapshot.nodes
         windows = nodes.windows.items()
@@ -429,40 +444,40 @@ class _Question:
     def _others(self, gangs: Iterable[Gang]) -> Others:
         every = list(gangs)
         readable = [
-            f"{each.namespace}/{each.name}"
-            for each in every
-            if self._readable is None or each.namespace in self._readable
+            f"{gang.namespace}/{gang.name}"
+            for gang in every
+            if self._readable is None or gang.namespace in self._readable
         ]
         return Others(len(every), tuple(readable[:MAX_NAMED]))
 
     # --- comparing ---
 
     def rank(self, foreseen: Foreseen) -> tuple[float, int]:
-        """Return the sort key by which the sooner start comes first."""
+        """Return the sort key that puts sooner starts first."""
         if foreseen.start is None:
             return math.inf, 0
         return foreseen.start, _ORDER.index(foreseen.begins)
 
     def seconds_to_beat(self, foreseen: Foreseen) -> float:
-        """Return within how many seconds another start must come to be sooner."""
+        """Return the seconds within which another start must come to be sooner."""
         if foreseen.start is None:
             return self._bounds.horizon_seconds
         seconds = foreseen.start - self._snapshot.now
         return max(0.0, seconds - self._step_seconds(seconds))
 
-    def is_sooner(self, found: Foreseen, than: Foreseen) -> bool:
-        """Return whether ``found`` is sooner by more than starts are foreseen exactly."""
-        if found.start is None or than.start is None:
-            return found.start is not None
-        if found.begins is Begins.AFTER_ENDS:
-            return False  # nobody can say when that is
-        if found.start <= self._snapshot.now:
-            return self.rank(found) < self.rank(than)
+    def is_sooner(self, candidate: Foreseen, than: Foreseen) -> bool:
+        """Return whether ``candidate`` is sooner by more than the precision of the forecast."""
+        if candidate.start is None or than.start is None:
+            return candidate.start is not None
+        if candidate.begins is Begins.AFTER_ENDS:
+            return False  # its start is unknown
+        if candidate.start <= self._snapshot.now:
+            return self.rank(candidate) < self.rank(than)
         seconds = than.start - self._snapshot.now
-        return than.start - found.start > self._step_seconds(seconds)
+        return than.start - candidate.start > self._step_seconds(seconds)
 
     def _step_seconds(self, seconds: float) -> float:
-        """Return how much too late a start so far ahead may be foreseen."""
+        """Return by how much a start ``seconds`` ahead may be foreseen too late."""
         if not self._bounds.coarseness:
             return 0.0
         return max(self._bounds.coarseness * seconds, self._bounds.least_step_seconds)
@@ -471,10 +486,12 @@ class _Question:
 _ORDER: Final = tuple(Begins)
 
 
-def _made_room(decision: Decision, uid: str, begun: Sequence[int]) -> Iterator[Preempt | Resize]:
-    """Yield what stops or shrinks for the gang ``uid``: it comes right before that is held.
+def _victim_actions(
+    decision: Decision, uid: str, maintenance_rows: Sequence[int]
+) -> Iterator[Preempt | Resize]:
+    """Yield the actions that stop or shrink for the gang ``uid``: they come right before its hold.
 
-    What holds places on the rows ``begun`` shrinks for the maintenance there, before all others.
+    Gangs with places on ``maintenance_rows`` shrink for the maintenance there, before all others.
     """
     run: list[Preempt | Resize] = []
     for action in decision.actions:
@@ -482,7 +499,7 @@ def _made_room(decision: Decision, uid: str, begun: Sequence[int]) -> Iterator[P
             run.append(action)
             continue
         if isinstance(action, Resize):
-            if not np.isin(action.running.placement.node_rows(), begun).any():
+            if not np.isin(action.running.placement.node_rows(), maintenance_rows).any():
                 run.append(action)
             continue
         is_for_it = isinstance(action, Hold) and action.reason is Reason.WAITING_FOR_PREEMPTION
@@ -495,18 +512,18 @@ def _ahead(decision: Decision, position: int | None) -> list[Gang]:
     """Return the gangs in front of ``position``, in order."""
     if position is None:
         return []
-    places = [(held.position, held.gang) for held in decision.held if held.position is not None]
-    places.sort(key=lambda each: each[0])
-    return [gang for at, gang in places if at < position]
+    places = [(hold.position, hold.gang) for hold in decision.held if hold.position is not None]
+    places.sort(key=lambda pair: pair[0])
+    return [gang for place, gang in places if place < position]
 
 
-# --- what is tried of itself ---
+# --- alternatives of the program's own ---
 
 
 def _fewer_replicas(gang: Gang) -> Iterator[Change]:
     """Yield smaller sizes of the largest task, the largest first.
 
-    One that states a minimum has said what is enough, and starts at that already.
+    A gang that states a minimum already starts at that size.
     """
     if gang.kind != "TrainingJob" or gang.min_available or not gang.tasks:
         return
@@ -521,18 +538,26 @@ def _fewer_replicas(gang: Gang) -> Iterator[Change]:
 def _shorter_estimates(
     gang: Gang, decision: Decision, snapshot: ClusterSnapshot
 ) -> Iterator[Change]:
-    """Yield estimates with which it would end before what keeps it from starting."""
-    kept = (each.reservation for each in decision.held if each.gang.uid != gang.uid)
-    ends = {each.start for each in kept if each is not None and not each.is_closed}
+    """Yield estimates with which the gang would end before the reservation or window that blocks
+    it.
+    """
+    reservations = (hold.reservation for hold in decision.held if hold.gang.uid != gang.uid)
+    ends = {
+        reservation.start
+        for reservation in reservations
+        if reservation is not None and not reservation.is_closed
+    }
     ends |= {window.begins for window in snapshot.nodes.windows.values()}
-    known = gang.estimated_seconds
+    stated_seconds = gang.estimated_seconds
     lengths = (math.floor(end - snapshot.now) for end in sorted(ends))
-    useful = [n for n in lengths if n >= _MIN_SECONDS and (known is None or n < known)]
+    useful = [
+        n for n in lengths if n >= _MIN_SECONDS and (stated_seconds is None or n < stated_seconds)
+    ]
     for seconds in useful[:_MAX_ESTIMATES]:
         yield Change(estimated_seconds=float(seconds))
 
 
 def _with_names(gang: Gang, change: Change) -> Change:
-    """Return ``change`` with the names of the tasks that it means."""
+    """Return ``change`` with the full names of its tasks."""
     by_name = {_task(gang, name).name: size for name, size in change.replicas.items()}
     return replace(change, replicas=by_name)

@@ -1,9 +1,9 @@
 """Fair orders: the holder with the least goes next.
 
-Both rules fill the cluster in thought, from empty: again and again the next gang of the holder
-(user or queue) with the smallest dominant share is served. What a holder runs already is served
-before what it waits for, then its gangs come by arrival. A gang's rank is its holder's share just
-before it is served. Running gangs count whether they are in the list or not.
+Both rules fill an imagined cluster from empty: again and again they serve the next gang of the
+holder (user or queue) with the smallest dominant share. A holder's running gangs are served before
+its waiting ones; its gangs come by arrival. A gang's rank is its holder's share just before it is
+served. Running gangs count whether they are in the list or not.
 """
 
 import math
@@ -13,7 +13,7 @@ from bireme.core.gangs import Gang
 from bireme.core.policy import Ranked
 from bireme.core.resources import Amounts, add
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.heuristics.ranking import SortKey, ranked, tie
+from bireme.heuristics.ranking import SortKey, rank_by, tie
 
 
 class DominantResourceFairness:
@@ -27,16 +27,15 @@ class DominantResourceFairness:
 
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
         """Return ``gangs`` by the share that the gang's user has before it."""
-        before = _shares_before(_to_serve(gangs, snapshot), _owner, snapshot)
-        return ranked(gangs, lambda gang: _by_share(before[gang.uid]))
+        shares = _shares_before(_to_serve(gangs, snapshot), _owner, snapshot)
+        return rank_by(gangs, lambda gang: _by_share(shares[gang.uid]))
 
 
 class FairShare:
     """The queue with the smallest share for its weight first, in it the user with the least.
 
     The score and the preemption priority are minus the queue's dominant share, divided by the
-    queue's weight (1 where none is set). Guarantees of queues are kept by the cycle, for every
-    order.
+    queue's weight (1 if none is set). The cycle enforces guarantees of queues, for every order.
 
     Source: the fair scheduler of Hadoop (FS in the paper on RLPTO), with the shares of DRF.
     """
@@ -48,7 +47,7 @@ class FairShare:
         in_turn.sort(key=lambda gang: users[gang.uid])
         queues = _shares_before(in_turn, lambda gang: gang.queue, snapshot)
         weights = {name: queue.weight or 1 for name, queue in snapshot.queues.items()}
-        return ranked(
+        return rank_by(
             gangs,
             lambda gang: _by_share(queues[gang.uid] / weights.get(gang.queue, 1), users[gang.uid]),
         )
@@ -68,13 +67,15 @@ def _owner(gang: Gang) -> str:
 
 
 def _to_serve(gangs: Iterable[Gang], snapshot: ClusterSnapshot) -> list[Gang]:
-    """Return ``gangs`` and all running ones, in the order in which one holder's are served."""
+    """Return ``gangs`` and all running ones, in the order of service for one holder."""
     running = snapshot.running_by_uid
-    every = {uid: held.gang for uid, held in running.items()} | {gang.uid: gang for gang in gangs}
+    every = {uid: running_gang.gang for uid, running_gang in running.items()} | {
+        gang.uid: gang for gang in gangs
+    }
 
     def turn(gang: Gang) -> tuple[float, tuple[bool, float, str]]:
-        held = running.get(gang.uid)
-        return (math.inf if held is None else held.started, tie(gang))
+        running_gang = running.get(gang.uid)
+        return (math.inf if running_gang is None else running_gang.started, tie(gang))
 
     return sorted(every.values(), key=turn)
 
@@ -82,13 +83,15 @@ def _to_serve(gangs: Iterable[Gang], snapshot: ClusterSnapshot) -> list[Gang]:
 def _shares_before(
     in_turn: Iterable[Gang], holder: Callable[[Gang], object], snapshot: ClusterSnapshot
 ) -> Mapping[str, float]:
-    """Return the dominant share of each gang's holder once its gangs before it are served."""
+    """Return the dominant share of each gang's holder once the holder's earlier gangs are
+    served.
+    """
     served: dict[object, dict[str, int]] = {}
     shares = {}
     for gang in in_turn:
         so_far = served.get(holder(gang), {})
         shares[gang.uid] = dominant_share(so_far, snapshot.total)
         running = snapshot.running_by_uid.get(gang.uid)
-        own = gang if running is None else running.current
-        served[holder(gang)] = add(so_far, own.demand)
+        current = gang if running is None else running.current
+        served[holder(gang)] = add(so_far, current.demand)
     return shares

@@ -6,13 +6,13 @@ node is that over a target workload of typical tasks,
     F = sum over typical tasks m of share_m * f(m),
     f(m) = 0 where the node has room for m, else all free devices of the node
 
-(a task that asks for no device can use none: all are fragments to it). A replica goes to the node
+(a task that requests no device can use none: all are fragments to it). A replica goes to the node
 whose F it raises least, or lowers most; ties to the tightest node. The paper also shares single
-devices among tasks; here they are whole.
+devices among tasks; here devices are whole.
 
 Weng et al., "Beware of Fragmentation", USENIX ATC'23, sections 3 and 4.
 
-Gandiva follows the same aim by simpler means: it keeps nodes for replicas of one size.
+Gandiva has the same aim with simpler means: it keeps nodes for replicas of one size.
 """
 
 import math
@@ -58,10 +58,11 @@ class FragmentationGradientDescent(RulePlacer):
         share_of_4: Annotated[float, Within(0), _SHARE.format("4 devices")] = 1.0,
         share_of_8: Annotated[float, Within(0), _SHARE.format("8 devices")] = 1.0,
     ) -> None:
-        """``workload`` is what is expected to come; its shares need not sum to 1.
+        """``workload`` is the expected workload; its shares need not sum to 1.
 
-        Without one it is replicas of 1, 2, 4 and 8 devices, with cores and memory to spare, which
-        keeps whole nodes, halves and pairs together; equally frequent if nothing else is known.
+        Without one, it consists of replicas of 1, 2, 4 and 8 devices, with few cores and little
+        memory.
+        This keeps whole nodes, halves and pairs together. The shares are equal by default.
 
         Raises:
             SettingError: it is empty, or a share is not a finite number above 0.
@@ -77,20 +78,22 @@ class FragmentationGradientDescent(RulePlacer):
         self._workload = tuple(workload)
 
     def divide(self, task: Task, room: IntArray, capacity: FreeCapacity) -> IntArray:
-        """By the growth of expected fragmentation."""
+        """Divide by the growth of expected fragmentation."""
         axis = capacity.nodes.axis
         request = axis.usage(task.request)
         device = device_column(task, capacity.nodes)
         columns = [axis.names.index(CPU), axis.names.index(MEMORY)]
 
-        def fragments(rows: IntArray, held: IntArray) -> FloatArray:
-            free = capacity.free[rows] - held[:, None] * request
+        def fragments(rows: IntArray, placed_counts: IntArray) -> FloatArray:
+            free = capacity.free[rows] - placed_counts[:, None] * request
             devices = np.zeros(len(rows), dtype=np.int64) if device is None else free[:, device]
             cpu_millis, memory_bytes = free[:, columns].T
             return fragmentation(devices, cpu_millis, memory_bytes, self._workload)
 
         return descend(
-            lambda rows, held: fragments(rows, held + 1) - fragments(rows, held),
+            lambda rows, placed_counts: (
+                fragments(rows, placed_counts + 1) - fragments(rows, placed_counts)
+            ),
             room,
             task.replicas,
             capacity.tightness,
@@ -103,8 +106,10 @@ def fragmentation(
     memory_bytes: IntArray,
     workload: Sequence[TypicalTask],
 ) -> FloatArray:
-    """Expected fragmentation in devices, shape (nodes,), of what is free on every node (same
-    shape). Source: ATC'23, section 3, for whole devices."""
+    """Return the expected fragmentation in devices, shape (nodes,), of free amounts (same shape).
+
+    Source: ATC'23, section 3, for whole devices.
+    """
     stranded = np.zeros(len(devices))
     for task in workload:
         is_hosted = (
@@ -121,17 +126,17 @@ def fragmentation(
 #
 # Gandiva's placement: nodes are kept for replicas of one size.
 #
-# Gandiva gives every node an affinity, the number of GPUs its jobs ask for, and places a job first
-# on nodes of its own affinity, then on idle ones, then on others. A placer here does not see which
-# gangs run where, so the affinity of a node is read from its devices in use: the replica's own
-# size, doubled as long as that divides them. To a pair, six devices in use look like pairs and
-# eight like a group of eight; the closest match comes first. What Gandiva is best known for,
-# sharing a GPU by measured utilisation and migrating, needs shared devices and is not part of this.
+# Gandiva gives every node an affinity, the number of GPUs that its jobs request. It places a job
+# first on nodes of its own affinity, then on idle ones, then on others. A placer here does not see
+# which gangs run where, so the affinity of a node is read from its devices in use: the replica's
+# own size, doubled as long as that divides them. To a pair, six devices in use look like pairs and
+# eight like a group of eight; the closest match comes first. Gandiva's best known features need
+# shared devices and are left out: sharing a GPU by measured utilisation, and migration.
 #
 # Xiao et al., "Gandiva: Introspective Cluster Scheduling for Deep Learning", OSDI'18, section 4.
 
 _IDLE, _OTHER = 63.0, 64.0
-"""Costs of an idle node and of one used in another size: above those of all matching ones."""
+"""Costs of an idle node and of a node used in another size: above those of all matching nodes."""
 
 
 class GandivaPlacement(RulePlacer):
@@ -142,16 +147,16 @@ class GandivaPlacement(RulePlacer):
     """
 
     def divide(self, task: Task, room: IntArray, capacity: FreeCapacity) -> IntArray:
-        """By the size in which nodes are used."""
+        """Divide by the size in which nodes are used."""
         name = capacity.nodes.accelerators.largest(task.request)
         size = dict(task.request).get(name, 0)
         column = device_column(task, capacity.nodes)
 
-        def cost(rows: IntArray, held: IntArray) -> FloatArray:
+        def cost(rows: IntArray, placed_counts: IntArray) -> FloatArray:
             if column is None or not size:
                 return np.zeros(len(rows))
             in_use = capacity.nodes.allocatable[rows, column] - capacity.free[rows, column]
-            return _distance(in_use + held * size, size)
+            return _distance(in_use + placed_counts * size, size)
 
         return descend(cost, room, task.replicas, capacity.tightness)
 

@@ -8,9 +8,9 @@ p = 1 maximises the sum; below 1 the fitness is fairer, and at p = -1, Pollux' d
 gang weighs much. A running gang that would change size has its speedup multiplied by Pollux'
 restart factor (T - N*delta) / (T + delta): T its age, N its restarts so far, delta the cost of one.
 
-The defaults are not those of Pollux (p = -1, delta = 30 s). On training workloads of its authors
-p = 0, the product of the speedups (proportional fairness), and a delta of four times what a restart
-really costs end jobs 3 % sooner, at 0.6 of the p99 wait: sizes change less often.
+The defaults are not those of Pollux (p = -1, delta = 30 s). On training workloads of its authors,
+p = 0, the product of the speedups (proportional fairness), and a delta of four times the real cost
+of a restart end jobs 3 % sooner, at 0.6 of the p99 wait: sizes change less often.
 
 Pollux searches genetically, Sia by an integer program. Here the fitness is climbed from three
 starts (minima, equal shares, present sizes), by the largest gain per resource and then by moving
@@ -33,9 +33,9 @@ from bireme.core.speed import EfficiencyLaw
 from bireme.heuristics import sizing
 
 _MIN_GAIN = 1e-9
-"""Smaller improvements are rounding, and climbing them might never end; smaller shares too."""
+"""Smaller improvements are rounding, and their search might never end; smaller shares too."""
 _MAX_MOVES = 200
-"""Replicas moved from one gang to another per start."""
+"""The limit on replicas that move between gangs, per start of the search."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +64,10 @@ class Goodput:
         check_bounds(self)
 
     def sizes(self, ranked: Sequence[Ranked], snapshot: ClusterSnapshot) -> GangSizes:
-        """Return sizes of gangs whose speed is known; the others count with what they ask for."""
+        """Return sizes of gangs with known speed; the others count with their requested size."""
         pool = sizing.CapacityPool(ranked, snapshot, sizing.settling(snapshot))
         worth = _Worth(self, pool, snapshot)
-        measured = pool.measured(lambda gang: worth.asked_goodput(gang) > 0)
+        measured = pool.split_measured(lambda gang: worth.request_goodput(gang) > 0)
         ends = []
         for start in (_from_minimum, sizing.share_equally, _from_present):
             for allotment in measured:
@@ -97,8 +97,8 @@ class _Worth:
     parameters: Goodput
     pool: sizing.CapacityPool
     snapshot: ClusterSnapshot
-    _known: dict[tuple[str, tuple[int, ...]], float] = field(default_factory=dict)
-    _asked: dict[str, float] = field(default_factory=dict)
+    _contributions: dict[tuple[str, tuple[int, ...]], float] = field(default_factory=dict)
+    _requested: dict[str, float] = field(default_factory=dict)
     _fair: dict[str, float] = field(default_factory=dict)
     _efficiency: dict[str, EfficiencyLaw | None] = field(default_factory=dict)
     _changes: dict[tuple[str, tuple[int, ...], int], list[tuple[float, Task]]] = field(
@@ -108,44 +108,44 @@ class _Worth:
     def __call__(self, allotment: sizing.Allotment, sizes: sizing.Sizes) -> float:
         gang = allotment.gang
         key = (gang.uid, tuple(sizes[task.name] for task in gang.tasks))
-        if key not in self._known:
+        if key not in self._contributions:
             speedup = self._goodput(gang, sizes) / self._fair_goodput(allotment)
-            self._known[key] = self._term(speedup * self._restart_factor(allotment, sizes))
-        return self._known[key]
+            self._contributions[key] = self._term(speedup * self._restart_factor(allotment, sizes))
+        return self._contributions[key]
 
     def changes(self, allotment: sizing.Allotment, change: int) -> list[tuple[float, Task]]:
-        """Return the gain of ``change`` replicas more, for every task whose bounds allow."""
+        """Return the gain of ``change`` replicas more, for every task whose bounds allow it."""
         key = (allotment.gang.uid, tuple(allotment.sizes.values()), change)
         if key not in self._changes:
             now = self(allotment, allotment.sizes)
             low, high = allotment.low, allotment.high
-            found = []
+            gains = []
             for task in allotment.gang.tasks:
-                sizes = sizing.resized(allotment.sizes, task, change)
+                sizes = sizing.with_change(allotment.sizes, task, change)
                 if low[task.name] <= sizes[task.name] <= high[task.name]:
                     difference = self(allotment, sizes) - now
-                    if not math.isnan(difference):  # between two sizes that cannot run
-                        found.append((difference, task))
-            self._changes[key] = found
+                    if not math.isnan(difference):  # NaN: neither size can run
+                        gains.append((difference, task))
+            self._changes[key] = gains
         return self._changes[key]
 
-    def asked_goodput(self, gang: Gang) -> float:
-        """Return the goodput at the size asked for; 0 when it is not measured."""
-        if gang.uid not in self._asked:
-            asked = {task.name: task.replicas for task in gang.tasks}
-            self._asked[gang.uid] = self._goodput(gang, asked)
-        return self._asked[gang.uid]
+    def request_goodput(self, gang: Gang) -> float:
+        """Return the goodput at the requested size; 0 if it is not measured."""
+        if gang.uid not in self._requested:
+            requested_sizes = {task.name: task.replicas for task in gang.tasks}
+            self._requested[gang.uid] = self._goodput(gang, requested_sizes)
+        return self._requested[gang.uid]
 
     def _fair_goodput(self, allotment: sizing.Allotment) -> float:
-        """Return the goodput at the least size that is an equal share, or at the largest."""
+        """Return the goodput at the smallest size with an equal share, or at the largest."""
         gang = allotment.gang
         if gang.uid not in self._fair:
             fair = replace(allotment, sizes=dict(allotment.low))
             equal = 1 / len(self.pool.allotments) - _MIN_GAIN
             while self.pool.share_of(fair) < equal and (growable := fair.growable):
                 fair.sizes[fair.furthest_behind(growable).name] += 1
-            # Where it cannot run at that size, the one it asked for is the measure.
-            self._fair[gang.uid] = self._goodput(gang, fair.sizes) or self.asked_goodput(gang)
+            # If it cannot run at that size, its requested size is the reference.
+            self._fair[gang.uid] = self._goodput(gang, fair.sizes) or self.request_goodput(gang)
         return self._fair[gang.uid]
 
     def _goodput(self, gang: Gang, sizes: sizing.Sizes) -> float:
@@ -161,7 +161,7 @@ class _Worth:
         if running is None or sizes == allotment.present:
             return 1.0
         if max(running.started, running.resized) >= self.snapshot.now:
-            return 1.0  # it has done nothing yet that a restart would cost
+            return 1.0  # a restart would cost no work yet
         age = max(0.0, self.snapshot.now - running.gang.arrived)
         cost = self.parameters.restart_seconds
         restarts = running.gang.evictions + (running.resized > running.started)
@@ -181,29 +181,31 @@ def _from_minimum(pool: sizing.CapacityPool, measured: Sequence[sizing.Allotment
 
 
 def _from_present(pool: sizing.CapacityPool, measured: Sequence[sizing.Allotment]) -> None:
-    """Keep running gangs as they are, where that is within their bounds and fits."""
+    """Keep running gangs at their size, if that is within their bounds and fits."""
     for allotment in measured:
         if present := allotment.present:
             pool.resize_if_it_fits(allotment, present)
 
 
 def _move(pool: sizing.CapacityPool, measured: Sequence[sizing.Allotment], worth: _Worth) -> bool:
-    """Move the replica whose move gains most; False when none gains any more."""
+    """Move the replica whose move gains most; False if none gains."""
     givers, takers = (_best_changes(measured, worth, change) for change in (-1, +1))
     moves = [
-        (gain + loss, taker, wanted, giver, given)
-        for asked, wishes in takers.items()
+        (gain + loss, taker, grown_task, giver, shrunk_task)
+        for taker_request, wishes in takers.items()
         for given_up, offers in givers.items()
-        if pool.fits(_difference(asked, given_up))
-        for gain, taker, wanted in wishes
-        for loss, giver, given in offers
+        if pool.fits(_difference(taker_request, given_up))
+        for gain, taker, grown_task in wishes
+        for loss, giver, shrunk_task in offers
         if giver != taker and gain + loss > _MIN_GAIN
     ]
     if not moves:
         return False
-    _, taker, wanted, giver, given = max(moves, key=lambda move: (move[0], -move[1], -move[3]))
-    pool.resize(measured[giver], sizing.resized(measured[giver].sizes, given, -1))
-    pool.grow(measured[taker], wanted)
+    _, taker, grown_task, giver, shrunk_task = max(
+        moves, key=lambda move: (move[0], -move[1], -move[3])
+    )
+    pool.resize(measured[giver], sizing.with_change(measured[giver].sizes, shrunk_task, -1))
+    pool.grow(measured[taker], grown_task)
     return True
 
 
@@ -211,20 +213,20 @@ def _best_changes(
     measured: Sequence[sizing.Allotment], worth: _Worth, change: int
 ) -> dict[Request, list[tuple[float, int, Task]]]:
     """Return the best two changes (difference, rank, task) of different gangs, by request."""
-    # Whether a move fits depends on the two requests alone, and no third gang can do better.
+    # Whether a move fits depends only on the two requests, and no third gang can do better.
     best: dict[Request, dict[int, tuple[float, int, Task]]] = {}
     for rank, allotment in enumerate(measured):
         for difference, task in worth.changes(allotment, change):
-            known = best.setdefault(task.request, {})
-            if rank not in known or difference > known[rank][0]:
-                known[rank] = (difference, rank, task)
+            candidates = best.setdefault(task.request, {})
+            if rank not in candidates or difference > candidates[rank][0]:
+                candidates[rank] = (difference, rank, task)
     return {
-        request: heapq.nlargest(2, known.values(), key=lambda found: (found[0], -found[1]))
-        for request, known in best.items()
+        request: heapq.nlargest(2, candidates.values(), key=lambda entry: (entry[0], -entry[1]))
+        for request, candidates in best.items()
     }
 
 
-def _difference(asked: Request, given_up: Request) -> list[tuple[str, int]]:
-    """Return what ``asked`` takes beyond ``given_up``."""
+def _difference(request: Request, given_up: Request) -> list[tuple[str, int]]:
+    """Return the amounts by which ``request`` exceeds ``given_up``."""
     returned = dict(given_up)
-    return [(name, amount - returned.get(name, 0)) for name, amount in asked]
+    return [(name, amount - returned.get(name, 0)) for name, amount in request]

@@ -19,14 +19,14 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.speed import LossCurve
 from bireme.heuristics import sizing
 
-# --- Optimus: replicas go where they shorten what is left most, per resource they take ---
+# --- Optimus: replicas go where they shorten the remaining time most, per resource they take ---
 #
 #     gain of one more replica of task t = (R(sizes) - R(sizes + t)) / D(t)
 #     R(sizes) = steps left / steps per second,  D(t) = dominant share of one replica of t
 #
 # The paper takes D as an amount of the dominant resource; ours is that amount as a share of the
-# cluster, so that gains in different resources compare. Where an extra server or worker alone does
-# not help and both together would, growth ends: the paper's rule looks one replica ahead.
+# cluster, so that gains in different resources compare. Growth ends if an extra server or worker
+# alone does not help, even if both together would: the paper's rule looks one replica ahead.
 
 
 class Optimus:
@@ -37,27 +37,29 @@ class Optimus:
     """
 
     def __init__(self, price: Callable[[sizing.Allotment, Task], float] | None = None) -> None:
-        """``price`` of one more replica; None: D(t), its dominant share."""
+        """``price`` is that of one more replica; None stands for D(t), its dominant share."""
         self._price = price
 
     def sizes(self, ranked: Sequence[Ranked], snapshot: ClusterSnapshot) -> GangSizes:
-        """Return sizes; gangs of unknown speed or length get what they ask for first."""
+        """Return sizes; gangs of unknown speed or length get their request first."""
         pool = sizing.CapacityPool(ranked, snapshot)
-        measured = pool.measured(lambda g: g.speed is not None and g.remaining_steps is not None)
-        left = {entry.gang.uid: sizing.steps_left(entry.gang, snapshot) for entry in measured}
-        sizing.hand_out(pool, measured, sizing.minus_seconds(pool, left), self._price)
+        measured = pool.split_measured(
+            lambda g: g.speed is not None and g.remaining_steps is not None
+        )
+        remaining = {entry.gang.uid: sizing.steps_left(entry.gang, snapshot) for entry in measured}
+        sizing.hand_out(pool, measured, sizing.minus_seconds(pool, remaining), self._price)
         return pool.proposal()
 
 
-# --- SLAQ: replicas go where the loss is predicted to fall most in the next scheduling epoch ---
+# --- SLAQ: replicas go where the loss should fall most in the next scheduling epoch ---
 #
-# Losses of different models do not compare, so every fall is divided by the largest fall the job
-# has made in one step. Both families of curves the paper fits fall ever more slowly, so that is
-# the first step: loss(0) - loss(1).
+# Losses of different models do not compare, so every fall is divided by the job's largest fall in
+# one step. Both families of curves in the paper fall ever more slowly, so that is the first step:
+# loss(0) - loss(1).
 #
 #     value = (loss(k) - loss(k + epoch * steps per second)) / (loss(0) - loss(1))
 #
-# k is the number of steps done so far. Gains are per dominant share, where the paper counts cores.
+# k is the number of steps so far. Gains are per dominant share, where the paper counts cores.
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,21 +78,23 @@ class Slaq:
         check_bounds(self)
 
     def sizes(self, ranked: Sequence[Ranked], snapshot: ClusterSnapshot) -> GangSizes:
-        """Return sizes; gangs without a speed or a loss curve get what they ask for first."""
+        """Return sizes; gangs without a speed or a loss curve get their request first."""
         pool = sizing.CapacityPool(ranked, snapshot)
-        measured = pool.measured(lambda gang: gang.speed is not None and gang.loss is not None)
+        measured = pool.split_measured(
+            lambda gang: gang.speed is not None and gang.loss is not None
+        )
         done = {entry.gang.uid: sizing.steps_done(entry.gang, snapshot) for entry in measured}
 
         def value(allotment: sizing.Allotment, sizes: sizing.Sizes) -> float:
             gang = allotment.gang
             steps = pool.steps_per_second(gang, sizes) * self.epoch_seconds
-            return _normalised_fall(gang.loss, done[gang.uid], steps) if gang.loss else 0.0
+            return _relative_fall(gang.loss, done[gang.uid], steps) if gang.loss else 0.0
 
         sizing.hand_out(pool, measured, value)
         return pool.proposal()
 
 
-def _normalised_fall(curve: LossCurve, done: float, steps: float) -> float:
+def _relative_fall(curve: LossCurve, done: float, steps: float) -> float:
     largest = curve.loss(0.0) - curve.loss(1.0)
     if not largest > 0:
         return 0.0
@@ -99,18 +103,18 @@ def _normalised_fall(curve: LossCurve, done: float, steps: float) -> float:
 
 # --- Dolphin: the split between parameter servers and workers with the shortest iteration ---
 #
-# A job keeps the number of replicas it asks for, n; what is chosen is how many of them serve and
-# how many work:
+# A job keeps its requested number of replicas, n; the sizer chooses how many of them serve and how
+# many work:
 #
 #     minimise 1 / steps_per_second(p, w)  over  p + w <= n
 #
 # Lee et al. model the iteration as computation D*c/w plus communication over servers and workers;
 # here the job's own speed law takes its place (the first law of Optimus has the same two terms).
-# The split is found by enumeration, jobs in rank order, within what the earlier ones have left.
+# The split is found by enumeration, jobs in rank order, within the remaining capacity.
 
 _SIZES_TRIED = 64
-"""Sizes of one task that are tried; where there are more, they are spaced geometrically, so that
-a job that asks for thousands of replicas cannot make a decision slow."""
+"""The limit on sizes of one task that are tried. More sizes are spaced geometrically, so that a
+job with thousands of replicas cannot make a decision slow."""
 
 
 class Dolphin:
@@ -121,17 +125,17 @@ class Dolphin:
     """
 
     def sizes(self, ranked: Sequence[Ranked], snapshot: ClusterSnapshot) -> GangSizes:
-        """Return sizes; gangs without a speed and tasks of other roles get what they ask for."""
+        """Return sizes; gangs without a speed and tasks of other roles get their request."""
         pool = sizing.CapacityPool(ranked, snapshot)
-        for allotment in pool.measured(lambda gang: gang.speed is not None):
+        for allotment in pool.split_measured(lambda gang: gang.speed is not None):
             fixed = {task.name: allotment.low[task.name] for task in _split_tasks(allotment.gang)}
-            pool.fill(allotment, {**allotment.asked, **fixed})
+            pool.fill(allotment, {**allotment.requested, **fixed})
             pool.resize(allotment, _fastest(pool, allotment))
         return pool.proposal()
 
 
 def _split_tasks(gang: Gang) -> list[Task]:
-    """Return the first task of servers and the first of workers, where the gang has them."""
+    """Return the first task of servers and the first of workers, if the gang has them."""
     first: dict[Role, Task] = {}
     for task in gang.tasks:
         first.setdefault(task.role, task)
@@ -140,34 +144,36 @@ def _split_tasks(gang: Gang) -> list[Task]:
 
 def _fastest(pool: sizing.CapacityPool, allotment: sizing.Allotment) -> dict[str, int]:
     """Return the fastest split that fits; ties: fewest replicas, then fewest servers."""
-    gang, held = allotment.gang, dict(allotment.sizes)
+    gang, current = allotment.gang, dict(allotment.sizes)
 
     def fits(sizes: sizing.Sizes) -> bool:
-        return pool.fits(sizing.demand_of(gang, {n: sizes[n] - held[n] for n in held}).items())
+        return pool.fits(
+            sizing.demand_of(gang, {n: sizes[n] - current[n] for n in current}).items()
+        )
 
     return min(
         filter(fits, _splits(allotment)),
         key=lambda sizes: (-pool.steps_per_second(gang, sizes), sum(sizes.values())),
-        default=held,
+        default=current,
     )
 
 
 def _splits(allotment: sizing.Allotment) -> Iterator[dict[str, int]]:
-    """Yield sizes whose servers and workers together are at most as many as were asked for."""
+    """Yield sizes whose servers and workers together are at most their requested number."""
     split = _split_tasks(allotment.gang)
     if not split:
         return
-    budget = sum(allotment.asked[task.name] for task in split)
+    budget = sum(allotment.requested[task.name] for task in split)
     *servers, last = split
-    ranges = [_tried(allotment.low[task.name], allotment.high[task.name]) for task in servers]
-    for chosen in itertools.product(*ranges):
-        rest = min(allotment.high[last.name], budget - sum(chosen))
-        for size in _tried(allotment.low[last.name], rest):
-            sizes = zip((task.name for task in split), (*chosen, size), strict=True)
+    ranges = [_grid(allotment.low[task.name], allotment.high[task.name]) for task in servers]
+    for server_sizes in itertools.product(*ranges):
+        rest = min(allotment.high[last.name], budget - sum(server_sizes))
+        for size in _grid(allotment.low[last.name], rest):
+            sizes = zip((task.name for task in split), (*server_sizes, size), strict=True)
             yield {**allotment.sizes, **dict(sizes)}
 
 
-def _tried(low: int, high: int) -> list[int]:
+def _grid(low: int, high: int) -> list[int]:
     """Return sizes from ``low`` to ``high``: all, or both ends and a geometric grid between."""
     if high - low < _SIZES_TRIED:
         return list(range(low, high + 1))

@@ -1,17 +1,17 @@
 """The default placer: a whole gang on the fastest GPUs, in the smallest topology domain.
 
-Models of GPUs come first: a gang over two models waits for the slower one, and one model trains
-several times as fast as another (:mod:`bireme.core.gpus`), which no topology outweighs. So the
-nodes of the fastest models are tried alone, then those of the next, then both together, and so on.
+GPU models come first: a gang over two models waits for the slower one, and one model trains several
+times as fast as another (:mod:`bireme.core.gpus`), which no topology outweighs. So the nodes of the
+fastest models are tried alone, then those of the next, then both together, and so on.
 
-Inter-node traffic is what slows distributed training, so levels are tried from the narrowest
-(one node) to the widest (the cluster). Within a level the domain with the least free capacity
-that holds the gang is taken. Inside the domain the same rule runs again, level by level, so that a
-gang of several racks fills racks.
+Inter-node traffic slows distributed training, so levels are tried from the narrowest (one node) to
+the widest (the cluster). Within a level, the gang goes to the domain with the least free capacity
+that holds it. Inside the domain the same rule runs again, level by level, so that a gang of several
+racks fills racks.
 
 Intra-job rules (Du et al. 2023): workers are placed with a parameter server in their own
 topology domain (``roleAffinity``, hard or soft), and parameter servers are spread over the nodes
-their workers are on (anti-affinity, soft).
+of their workers (anti-affinity, soft).
 
 Greedy, not exhaustive: bin packing is NP-hard. For gangs with one kind of replica it finds a
 placement whenever there is one.
@@ -41,7 +41,7 @@ from bireme.core.running import RunningGang
 
 
 def pack(room: IntArray, replicas: int, tightness: FloatArray) -> IntArray:
-    """Use the fewest bins: the roomiest first, and the tightest bin that holds what remains.
+    """Use the fewest bins: the roomiest first, then the tightest bin that holds the remainder.
 
     Ties go to the lower index.
     """
@@ -51,7 +51,7 @@ def pack(room: IntArray, replicas: int, tightness: FloatArray) -> IntArray:
     bins = np.flatnonzero(room)
     order = bins[np.lexsort((bins, tightness[bins], -room[bins]))]
     filled = np.cumsum(room[order])
-    whole = int(np.searchsorted(filled, replicas))  # bins that are used up before the last one
+    whole = int(np.searchsorted(filled, replicas))  # bins that are full before the last one
     counts[order[:whole]] = room[order[:whole]]
     remainder = replicas - int(counts.sum())
     rest = order[whole:]
@@ -65,10 +65,10 @@ def pack(room: IntArray, replicas: int, tightness: FloatArray) -> IntArray:
 def spread(room: IntArray, replicas: int, first: IntArray | None = None) -> IntArray:
     """Divide as evenly as possible: no bin gets two while another with room has none.
 
-    The odd ones go to the bins highest in ``first``, shape (bins,); ties by index.
+    The odd replicas go to the bins highest in ``first``, shape (bins,); ties by index.
     """
     low, high = 0, replicas
-    while low < high:  # the largest level q that all replicas can be poured to: sum(min(room, q))
+    while low < high:  # find the largest level q with sum(min(room, q)) <= replicas
         middle = (low + high + 1) // 2
         if int(np.minimum(room, middle).sum()) <= replicas:
             low = middle
@@ -79,8 +79,8 @@ def spread(room: IntArray, replicas: int, first: IntArray | None = None) -> IntA
     if odd:
         preference = np.zeros(len(room)) if first is None else -first
         open_bins = np.flatnonzero(room > counts)
-        chosen = open_bins[np.lexsort((open_bins, preference[open_bins]))[:odd]]
-        counts[chosen] += 1
+        odd_bins = open_bins[np.lexsort((open_bins, preference[open_bins]))[:odd]]
+        counts[odd_bins] += 1
     return counts
 
 
@@ -91,18 +91,18 @@ def beside(
     inside: Callable[[IntArray, int], IntArray],
     outside: Callable[[IntArray, int], IntArray],
 ) -> IntArray:
-    """Divide by ``inside`` over the bins in use (``used`` > 0), what is left by ``outside``."""
-    own = np.where(used > 0, room, 0)
-    within = min(replicas, int(own.sum()))
-    placed = inside(own, within)
+    """Divide by ``inside`` over the bins in use (``used`` > 0), the remainder by ``outside``."""
+    own_room = np.where(used > 0, room, 0)
+    within = min(replicas, int(own_room.sum()))
+    counts = inside(own_room, within)
     if within < replicas:
-        placed = placed + outside(np.where(used > 0, 0, room), replicas - within)
-    return placed
+        counts = counts + outside(np.where(used > 0, 0, room), replicas - within)
+    return counts
 
 
 def spread_beside(room: IntArray, used: IntArray, replicas: int) -> IntArray:
-    """Spread over the bins in use (``used`` > 0), the busiest first; what is left, elsewhere."""
-    return beside(room, used, replicas, lambda own, n: spread(own, n, first=used), spread)
+    """Spread over the bins in use (``used`` > 0), the busiest first; the remainder elsewhere."""
+    return beside(room, used, replicas, lambda own_room, n: spread(own_room, n, first=used), spread)
 
 
 # --- workers beside parameter servers: every worker's domain holds a PS of its own job ---
@@ -117,11 +117,11 @@ FillPlainly: TypeAlias = Callable[[Gang, FreeCapacity, BoolArray, int], Counts |
 
 
 def pair_of(gang: Gang, capacity: FreeCapacity) -> "Pair | None":
-    """Return the gang's PS and worker task, where they have an affinity; else None."""
+    """Return the gang's PS and worker task, if they have an affinity; else None."""
     tasks = {task.role: task for task in gang.tasks}
     roles = [task.role for task in gang.tasks]
     mode = gang.role_affinity.mode
-    # Only for exactly one task of each role: "its own PS" of several would mean nothing.
+    # Only for exactly one task of each role: with several, "its own PS" has no meaning.
     if mode is AffinityMode.NONE or roles.count(Role.PS) != 1 or roles.count(Role.WORKER) != 1:
         return None
     levels, key = capacity.nodes.topology_levels, gang.role_affinity.topology_key
@@ -149,8 +149,8 @@ class Pair:
         return 0 if self.level is None else self.level + 1
 
     @property
-    def is_hopeless(self) -> bool:
-        """True where the affinity is required and not even all nodes together allow it."""
+    def is_infeasible(self) -> bool:
+        """True if the affinity is required and even all nodes together do not allow it."""
         everywhere = np.ones(len(self.codes), dtype=np.bool_)
         return self.is_required and self.worker_shares(everywhere) is None
 
@@ -163,23 +163,23 @@ class Pair:
 
     @cached_property
     def codes(self) -> IntArray:
-        """Code of the domain where worker and PS meet, shape (nodes,); -1 where there is none."""
+        """Code of the domain where worker and PS meet, shape (nodes,); -1 if there is none."""
         if self.level is None or self.on_nodes:
             return np.arange(len(self.capacity.nodes))
         return self.capacity.nodes.domains[self.level].astype(np.int64)
 
     @cached_property
     def room(self) -> IntArray:
-        """Workers every node takes, shape (nodes,)."""
+        """Workers that every node takes, shape (nodes,)."""
         return self.capacity.replicas(self.workers)
 
     @cached_property
     def cost(self) -> IntArray:
-        """Workers that one server costs every node; more than there is room where none fits."""
+        """Workers that one server displaces on every node; more than the room if none fits."""
         takes_one = self.capacity.replicas(self.servers) > 0
         one = Take(self.capacity.nodes.axis.usage(self.servers.request), takes_one.astype(np.int64))
-        beside = self.capacity.replicas(self.workers, (one,))
-        return np.where(takes_one, self.room - beside, int(self.room.sum()) + 1)
+        remaining = self.capacity.replicas(self.workers, (one,))
+        return np.where(takes_one, self.room - remaining, int(self.room.sum()) + 1)
 
     def worker_shares(self, inside: BoolArray) -> IntArray | None:
         """Return workers per meeting domain, over the fewest; None if too few fit."""
@@ -194,7 +194,7 @@ class Pair:
         return shares if np.count_nonzero(shares) <= self.servers.replicas else None
 
     def _room_beside_one_server(self, member: BoolArray) -> IntArray:
-        """Return the workers every domain takes beside one server; 0 where it cannot hold one."""
+        """Return the workers that every domain takes beside one server; 0 if it cannot hold one."""
         if self.on_nodes:
             together = np.where(member, self.room - self.cost, 0)
         else:
@@ -222,7 +222,7 @@ def _per_domain(codes: IntArray, member: BoolArray, amounts: IntArray | FloatArr
 def fill_together(
     gang: Gang, pair: Pair, inside: BoolArray, fill_plainly: FillPlainly
 ) -> Counts | None:
-    """Return replicas per node with the affinity kept, all ``inside``; None when that fails."""
+    """Return replicas per node with the affinity kept, all ``inside``; None if that fails."""
     shares = pair.worker_shares(inside)
     if shares is None:
         return None
@@ -237,14 +237,14 @@ def fill_together(
 def _fill_domains(
     gang: Gang, pair: Pair, shares: IntArray, inside: BoolArray, fill_plainly: FillPlainly
 ) -> Counts:
-    """Fill every used domain with its workers and an even part of the servers, or one of them."""
+    """Fill every used domain with its workers and an even part of the servers, or one server."""
     servers, workers = pair.servers, pair.workers
     counts = {task.name: np.zeros(len(inside), dtype=np.int64) for task in (servers, workers)}
     used = np.flatnonzero(shares)
     for index, domain in enumerate(used):
         even = servers.replicas // len(used) + (index < servers.replicas % len(used))
         sizes = {servers.name: int(even), workers.name: int(shares[domain])}
-        part = gang.resized({task.name: sizes.get(task.name, 0) for task in gang.tasks})
+        part = gang.with_sizes({task.name: sizes.get(task.name, 0) for task in gang.tasks})
         within = inside & (pair.codes == domain)
         filled = fill_plainly(part, pair.capacity, within, pair.level or 0)
         if filled is None:
@@ -256,7 +256,7 @@ def _fill_domains(
 def _with_others(
     gang: Gang, counts: Counts, capacity: FreeCapacity, inside: BoolArray
 ) -> Counts | None:
-    """Add what is missing, beside the pair or near it: left-over servers, a chief, ..."""
+    """Add missing replicas beside the pair or near it: the remaining servers, a chief, ..."""
     axis = capacity.nodes.axis
     nothing = np.zeros(len(inside), dtype=np.int64)
     takes = [
@@ -265,8 +265,8 @@ def _with_others(
         if task.name in counts
     ]
     for task in sorted(gang.tasks, key=lambda task: task.role is not Role.PS):
-        placed = counts.get(task.name, nothing)
-        missing = task.replicas - int(placed.sum())
+        present = counts.get(task.name, nothing)
+        missing = task.replicas - int(present.sum())
         room = np.where(inside, capacity.replicas(task, takes), 0)
         room = np.minimum(room, missing)
         if int(room.sum()) < missing:
@@ -277,7 +277,7 @@ def _with_others(
         else:
             packed = partial(pack, tightness=capacity.tightness)
             added = beside(room, used, missing, packed, packed)
-        counts[task.name] = placed + added
+        counts[task.name] = present + added
         takes.append(Take(axis.usage(task.request), added))
     return counts
 
@@ -285,11 +285,12 @@ def _with_others(
 # --- the default placer ---
 
 RESTART_SECONDS = 120.0
-"""What a restart is taken to cost beside the lost work, as in :mod:`bireme.heuristics.goodput`."""
+"""Assumed cost of a restart beyond the lost work, as in :mod:`bireme.heuristics.goodput`."""
 
 _DOMAINS_TRIED = 16
-"""Domains of one level that are tried in full. Sums over a domain overestimate what replicas of
-several kinds can share; after so many failures the next wider level is the better bet."""
+"""The limit on domains of one level that are tried in full. Sums over a domain overestimate its
+room for several kinds of replicas; after so many failures the next wider level is the better
+choice."""
 
 
 class Packing:
@@ -322,20 +323,21 @@ class Packing:
         return self._pack(gang, capacity)
 
     def faster(self, running: RunningGang, capacity: FreeCapacity, now: float) -> Placement | None:
-        """Return faster GPUs where it pays to start ``running`` again.
+        """Return faster GPUs to which moving ``running`` pays off, or None.
 
-        What has run for ``t`` seconds goes on, in the median, for as long again (Harchol-Balter and
-        Downey, TOCS 1997). So it pays, even where all work is lost, if GPUs that are ``s`` times as
-        fast do ``2t`` in less than the ``t`` to come, with the time of a restart.
+        A job that has run for ``t`` seconds goes on, in the median, for as long again
+        (Harchol-Balter
+        and Downey, TOCS 1997). So a move pays off, even if all work is lost, if GPUs that are ``s``
+        times as fast do ``2t`` in less than the coming ``t``, with the time of a restart.
         """
         nodes, lasted = capacity.nodes, running.elapsed_seconds(now)
         column = nodes.axis.column(GPU)
         if not self._moves or column is None or lasted <= RESTART_SECONDS:
             return None
         rows, usage = running.usage(nodes.axis)
-        own = nodes.gpu_speeds[rows[usage[:, column] > 0]].min(initial=np.inf)
-        least = max(self._least_speedup, 2 * lasted / (lasted - RESTART_SECONDS))
-        fast = (nodes.gpu_speeds >= least * own) & (nodes.allocatable[:, column] > 0)
+        own_speed = nodes.gpu_speeds[rows[usage[:, column] > 0]].min(initial=np.inf)
+        min_speed = max(self._least_speedup, 2 * lasted / (lasted - RESTART_SECONDS))
+        fast = (nodes.gpu_speeds >= min_speed * own_speed) & (nodes.allocatable[:, column] > 0)
         for mask in (*_by_speed(nodes, self._least_speedup), fast):
             inside = mask & fast
             if not inside.any():
@@ -352,7 +354,7 @@ class Packing:
         pair = pair_of(gang, capacity)
         cluster = len(capacity.nodes.topology_levels)
         for level in range(cluster + 1):
-            if pair is not None and level == pair.first_wider_level and pair.is_hopeless:
+            if pair is not None and level == pair.first_wider_level and pair.is_infeasible:
                 return None
             for inside in _domains(gang, capacity, room, level):
                 counts = _fill(gang, pair, capacity, inside, level)
@@ -362,23 +364,23 @@ class Packing:
 
 
 def _by_speed(nodes: NodeTable, least_speedup: float) -> list[BoolArray]:
-    """Return sets of nodes, as masks, to be tried before all nodes; none if their GPUs are alike.
+    """Return sets of nodes, as masks, to try before all nodes; none if their GPUs are alike.
 
-    The fastest models, the next alone, both, the third alone, ... Alone first: what needs slower
-    GPUs anyway leaves the faster ones to others.
+    The fastest models, the next alone, both, the third alone, ... Each model is tried alone first:
+    a gang that needs slower GPUs anyway leaves the faster ones to others.
     """
     key = _by_speed, least_speedup
-    known = nodes.memo.get(key)
-    if isinstance(known, list):
-        return known
+    cached = nodes.memo.get(key)
+    if isinstance(cached, list):
+        return cached
     column = nodes.axis.column(GPU)
     masks: list[BoolArray] = []
     if column is not None:
-        left = nodes.allocatable[:, column] > 0
-        faster = np.zeros_like(left)
-        while left.any():
-            alike = left & (nodes.gpu_speeds * least_speedup >= nodes.gpu_speeds[left].max())
-            left = left & ~alike
+        untried = nodes.allocatable[:, column] > 0
+        faster = np.zeros_like(untried)
+        while untried.any():
+            alike = untried & (nodes.gpu_speeds * least_speedup >= nodes.gpu_speeds[untried].max())
+            untried = untried & ~alike
             masks.append(alike)
             if faster.any():
                 masks.append(faster | alike)
@@ -409,8 +411,10 @@ def _domains(
     if not possible.any():
         return []
     free_in = total(capacity.tightness)
-    found = np.flatnonzero(possible)
-    tightest = found[np.lexsort((found, np.round(free_in[found], 9)))[:_DOMAINS_TRIED]]
+    codes_possible = np.flatnonzero(possible)
+    tightest = codes_possible[
+        np.lexsort((codes_possible, np.round(free_in[codes_possible], 9)))[:_DOMAINS_TRIED]
+    ]
     return [codes == code for code in tightest]
 
 
@@ -421,9 +425,9 @@ def _totals_by_domain(
     if are_nodes:  # every domain is its node, and most gangs are small and end at this level
         return lambda values: values
     member = codes >= 0
-    own = codes[member]
+    member_codes = codes[member]
     size = int(codes.max(initial=-1)) + 1
-    return lambda values: np.bincount(own, weights=values[member], minlength=size)
+    return lambda values: np.bincount(member_codes, weights=values[member], minlength=size)
 
 
 def _fill(
@@ -441,7 +445,7 @@ def _fill(
 def _fill_plainly(
     gang: Gang, capacity: FreeCapacity, inside: BoolArray, level: int
 ) -> dict[str, IntArray] | None:
-    """Task after task, the scarcest kind first; where that fails, the other way round."""
+    """Fill task after task, the scarcest kind first; if that fails, in the reverse order."""
     # Kinds with the most devices first, parameter servers last among equals.
     devices = capacity.nodes.devices
     tasks = sorted(gang.tasks, key=lambda task: (-devices(task), task.role is Role.PS, task.name))
@@ -454,7 +458,7 @@ def _fill_plainly(
 def _fill_in_order(
     tasks: Sequence[Task], capacity: FreeCapacity, inside: BoolArray, level: int
 ) -> dict[str, IntArray] | None:
-    """Place one task after another; later ones prefer the nodes already used."""
+    """Place one task after another; later ones prefer the nodes in use."""
     counts: dict[str, IntArray] = {}
     takes: list[Take] = []
     used = np.zeros(len(capacity.nodes), dtype=np.int64)
@@ -464,14 +468,14 @@ def _fill_in_order(
         if int(room.sum()) < task.replicas:
             return None
         if task.role is Role.PS and takes:
-            placed = spread_beside(room, used, task.replicas)
+            task_counts = spread_beside(room, used, task.replicas)
         else:
             packed = partial(pack, tightness=capacity.tightness)
             by_level = partial(pack_by_level, capacity=capacity, level=level)
-            placed = beside(room, used, task.replicas, packed, by_level)
-        counts[task.name] = placed
-        used = used + placed
-        takes.append(Take(capacity.nodes.axis.usage(task.request), placed))
+            task_counts = beside(room, used, task.replicas, packed, by_level)
+        counts[task.name] = task_counts
+        used = used + task_counts
+        takes.append(Take(capacity.nodes.axis.usage(task.request), task_counts))
     return counts
 
 
@@ -494,9 +498,9 @@ def pack_by_level(room: IntArray, replicas: int, capacity: FreeCapacity, level: 
 
 # --- the skeleton of every simple placer: a rule that divides one task among nodes ---
 #
-# Such rules know nothing of roles or of what fits together, so two cases go to Packing: gangs whose
+# Such rules ignore roles and the fit of several tasks, so two cases go to Packing: gangs whose
 # roles must meet in one domain, and gangs of several tasks for which the rule found no places. So
-# whether a gang of one task fits never depends on the rule, only where it goes.
+# the rule never decides whether a gang of one task fits, only where it goes.
 
 Divide: TypeAlias = Callable[[Task, IntArray, FreeCapacity], IntArray]
 """``divide(task, room, capacity)``: replicas per node, int64 of shape (nodes,).
@@ -504,7 +508,7 @@ Divide: TypeAlias = Callable[[Task, IntArray, FreeCapacity], IntArray]
 ``room``, of the same shape, is how many each node takes, at most all; together they take all.
 """
 Cost: TypeAlias = Callable[[IntArray, IntArray], FloatArray]
-"""``cost(rows, held)``: what one more replica costs on ``rows`` that got ``held`` of it already."""
+"""``cost(rows, held)``: the cost of one more replica on ``rows`` that already got ``held``."""
 
 
 class RulePlacer(ABC):
@@ -523,13 +527,13 @@ def place_by(gang: Gang, capacity: FreeCapacity, divide: Divide) -> Placement | 
     """Return nodes for all replicas of ``gang`` by the rule ``divide``, or None."""
     pair = pair_of(gang, capacity)
     if pair is None or not pair.is_required:
-        counts = _divided(gang, capacity, divide)
+        counts = _divide_tasks(gang, capacity, divide)
         if counts is not None:
             return make_placement(gang, capacity.nodes, counts)
     return Packing().place(gang, capacity) if len(gang.tasks) > 1 else None
 
 
-def _divided(gang: Gang, capacity: FreeCapacity, divide: Divide) -> dict[str, IntArray] | None:
+def _divide_tasks(gang: Gang, capacity: FreeCapacity, divide: Divide) -> dict[str, IntArray] | None:
     counts: dict[str, IntArray] = {}
     nodes = capacity.nodes
     tasks = sorted(gang.tasks, key=lambda task: (-nodes.devices(task), task.name))
@@ -537,9 +541,9 @@ def _divided(gang: Gang, capacity: FreeCapacity, divide: Divide) -> dict[str, In
         room = np.minimum(capacity.replicas(task), task.replicas)
         if int(room.sum()) < task.replicas:
             return None
-        placed = counts[task.name] = divide(task, room, capacity)
+        task_counts = counts[task.name] = divide(task, room, capacity)
         if index + 1 < len(tasks):
-            free = capacity.free - placed[:, None] * nodes.axis.usage(task.request)
+            free = capacity.free - task_counts[:, None] * nodes.axis.usage(task.request)
             capacity = FreeCapacity(nodes, nodes.allocatable - free)
     return counts
 
@@ -548,13 +552,13 @@ def fill(room: IntArray, replicas: int, order: IntArray) -> IntArray:
     """Fill node after node in ``order`` (rows) until all replicas are placed."""
     counts = np.zeros_like(room)
     in_order = room[order]
-    before = in_order.cumsum() - in_order
-    counts[order] = np.clip(replicas - before, 0, in_order)
+    offsets = in_order.cumsum() - in_order
+    counts[order] = np.clip(replicas - offsets, 0, in_order)
     return counts
 
 
 def by_tightness(capacity: FreeCapacity) -> IntArray:
-    """Return the rows of all nodes, the least free first; equal ones by index."""
+    """Return the rows of all nodes, the least free first; ties by index."""
     return np.argsort(capacity.tightness.round(9), kind="stable")
 
 
@@ -562,22 +566,26 @@ def descend(cost: Cost, room: IntArray, replicas: int, tightness: FloatArray) ->
     """Place each replica where it costs least now; ties to the tightest node, then by index."""
     rows = np.flatnonzero(room)
     rows = rows[np.argsort(tightness[rows].round(9), kind="stable")]
-    held = np.zeros(len(rows), dtype=np.int64)
-    costs = cost(rows, held)
+    taken_counts = np.zeros(len(rows), dtype=np.int64)
+    costs = cost(rows, taken_counts)
     for _ in range(replicas):
         best = int(costs.argmin())
-        held[best] += 1
-        here = slice(best, best + 1)
-        costs[best] = cost(rows[here], held[here])[0] if held[best] < room[rows[best]] else np.inf
+        taken_counts[best] += 1
+        entry = slice(best, best + 1)
+        costs[best] = (
+            cost(rows[entry], taken_counts[entry])[0]
+            if taken_counts[best] < room[rows[best]]
+            else np.inf
+        )
     counts = np.zeros_like(room)
-    counts[rows] = held
+    counts[rows] = taken_counts
     return counts
 
 
 def device_column(task: Task, nodes: NodeTable) -> int | None:
-    """Return the column of the device ``task`` asks for, else of the most frequent one, if any."""
+    """Return the column of the device that ``task`` requests, else of the most frequent one."""
     accelerators = nodes.accelerators
     if name := accelerators.largest(task.request):
         return nodes.axis.column(name)
     offered = dict(zip(nodes.axis.names, nodes.allocatable.sum(axis=0).tolist(), strict=True))
-    return nodes.axis.column(most) if (most := accelerators.largest(offered)) else None
+    return nodes.axis.column(frequent) if (frequent := accelerators.largest(offered)) else None

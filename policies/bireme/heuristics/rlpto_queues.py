@@ -1,17 +1,17 @@
-"""RLPTO's three queues: of interrupted gangs, of urgent ones and of normal ones, in this order.
+"""RLPTO's three queues: interrupted gangs, urgent ones and normal ones, in this order.
 
-Each gang has a priority from 1 to 5, and its owner may ask for another (equation 4):
+Each gang has a priority from 1 to 5, and its owner may request another (equation 4):
 
     pr_t = pr_{t-1} + 0.1 N        N requests to raise it, less those to lower it
 
-A normal gang whose priority passes 5 becomes urgent, an urgent one below 5 normal; either way its
-priority is set anew. The paper leaves threshold and new values open. Here urgent is what its
-table V calls so, 5; who becomes urgent enters with 5, who becomes normal with 4.
+A normal gang whose priority exceeds 5 becomes urgent, an urgent one below 5 normal; either way its
+priority is reset. The paper leaves the threshold and the new values open. Here the threshold is 5,
+as urgent in its table V; a new urgent gang gets 5, a new normal gang 4.
 
 In a cluster a PriorityClass gives the first priority, and waiting counts as requests: one in ten
-minutes. So waiting makes a gang urgent, but gives it no preemption priority, which only those have
-that are urgent by their class. The paper stops the task that started last; here that is so among
-normal gangs, and urgent ones, or those that were stopped before, are left alone.
+minutes. So waiting makes a gang urgent, but gives it no preemption priority, which only classes
+give. The paper stops the task that started last. Here this holds among normal gangs; urgent gangs
+and gangs that were stopped before are not stopped.
 
 Lu et al., "RLPTO", IEEE TPDS 2023, section V.
 """
@@ -27,7 +27,7 @@ from bireme.core.parameters import check_parameters
 from bireme.core.policy import Ranked
 from bireme.core.resources import BoolArray, FloatArray
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.heuristics.ranking import SortKey, ranked
+from bireme.heuristics.ranking import SortKey, rank_by
 
 CHANGE: Final = 0.1
 """Change of the priority by one request, mu in the paper."""
@@ -37,13 +37,15 @@ DEMOTED: Final = 4.0
 """The priority of a task that is no longer urgent."""
 
 
-def changed(
+def apply_requests(
     priority: FloatArray, is_urgent: BoolArray, requests: FloatArray
 ) -> tuple[FloatArray, BoolArray]:
-    """Priorities and who is urgent after ``requests``, all of one shape (Lu et al., equation 4)."""
-    after = priority + CHANGE * requests
-    is_raised, is_lowered = ~is_urgent & (after > URGENT), is_urgent & (after < URGENT)
-    reset = np.where(is_raised, URGENT, np.where(is_lowered, DEMOTED, after))
+    """Return priorities and urgency after ``requests``, all of one shape (Lu et al., equation
+    4).
+    """
+    raised = priority + CHANGE * requests
+    is_raised, is_lowered = ~is_urgent & (raised > URGENT), is_urgent & (raised < URGENT)
+    reset = np.where(is_raised, URGENT, np.where(is_lowered, DEMOTED, raised))
     return reset, (is_urgent | is_raised) & ~is_lowered
 
 
@@ -51,8 +53,9 @@ class RlptoQueues:
     """Urgent classes, then interrupted gangs, then by a priority that grows by waiting.
 
     The score is the priority. Class values from ``urgent_priority`` on are urgent, which gives a
-    preemption priority above gangs that are not; below they are scaled to priorities from 1. Gangs
-    that waited themselves urgent go before normal ones, without preemption priority.
+    preemption priority above gangs that are not; lower values are scaled to priorities from 1.
+    Gangs
+    that became urgent by waiting precede normal ones, without preemption priority.
     Source: Lu et al., "RLPTO: A Reinforcement Learning-Based Performance-Time Optimized Task and
     Resource Scheduling Mechanism for Distributed Machine Learning", IEEE TPDS 2023, section V.
     """
@@ -80,16 +83,19 @@ class RlptoQueues:
         value = np.clip([gang.priority for gang in gangs], 0, self._urgent_priority)
         first = 1 + (URGENT - 1) * value / self._urgent_priority
         is_born_urgent = first >= URGENT
-        now, is_urgent = changed(first, is_born_urgent, np.floor(waits / self._request_seconds))
+        now, is_urgent = apply_requests(
+            first, is_born_urgent, np.floor(waits / self._request_seconds)
+        )
         rows = zip(now.tolist(), is_urgent.tolist(), is_born_urgent.tolist(), strict=True)
-        found = {gang.uid: row for gang, row in zip(gangs, rows, strict=True)}
+        rows_by_uid = {gang.uid: row for gang, row in zip(gangs, rows, strict=True)}
 
         def sort_key(gang: Gang) -> SortKey:
-            priority, urgent, may_preempt = found[gang.uid]
-            # A gang that may preempt goes before interrupted ones, the other way round than in the
-            # paper: both wait for the next cycle, and the stopped one would take its place back.
+            priority, urgent, may_preempt = rows_by_uid[gang.uid]
+            # A gang that may preempt precedes interrupted ones, unlike in the paper: both wait for
+            # the
+            # next cycle, and otherwise the stopped gang would take its place back.
             is_back = gang.interrupted and gang.uid in snapshot.running_by_uid
             key = (not is_back, not may_preempt, not gang.interrupted, not urgent, -priority)
             return SortKey(key, priority, float(may_preempt))
 
-        return ranked(gangs, sort_key)
+        return rank_by(gangs, sort_key)

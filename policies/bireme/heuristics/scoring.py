@@ -2,8 +2,8 @@
 
 Three measures from 0 to 1. *Tightness*: how little is free on a node, compared with the emptiest
 node. *Closeness*: the share of the gang's bound members in the same topology domain, averaged over
-the levels. *Affinity*: the share of levels at which a worker finds a parameter server in its
-domain, and a server a worker.
+the levels. *Affinity*: the share of levels at which a worker has a parameter server in its domain,
+and a server a worker.
 """
 
 import numpy as np
@@ -13,35 +13,35 @@ from bireme.core.nodes import Codes, NodeTable
 from bireme.core.policy import ScoreQuestion
 from bireme.core.resources import FloatArray, IntArray
 
-# Network traffic is what slows training: with four levels, one level closer outweighs tightness.
+# Network traffic slows training: with four levels, one level closer outweighs tightness.
 _TIGHTNESS_WEIGHT = 0.2
-"""Weight of tightness once members of the gang are bound; nearness has the rest."""
+"""Weight of tightness once members of the gang are bound; closeness has the rest."""
 
 _COUNTERPARTS = {Role.WORKER: Role.PS, Role.PS: Role.WORKER}
 
 
 class BestFitScorer:
-    """The default scorer, and what every other scorer falls back to."""
+    """The default scorer, and the fallback of every other scorer."""
 
     def score(self, question: ScoreQuestion) -> FloatArray:
-        """float64, shape (candidates,), in [0, 1]."""
+        """Return float64, shape (candidates,), in [0, 1]."""
         tight = _tightness(question)
         rows = [peers for peers in question.peers.values() if len(peers)]
         if not rows:
             return tight
-        near = _closeness(question.capacity.nodes, question.rows, np.concatenate(rows))
+        closeness = _closeness(question.capacity.nodes, question.rows, np.concatenate(rows))
         affinity = _affinity(question)
         if affinity is not None:
-            near = (near + affinity) / 2
-        return _TIGHTNESS_WEIGHT * tight + (1 - _TIGHTNESS_WEIGHT) * near
+            closeness = (closeness + affinity) / 2
+        return _TIGHTNESS_WEIGHT * tight + (1 - _TIGHTNESS_WEIGHT) * closeness
 
 
 def _tightness(question: ScoreQuestion) -> FloatArray:
     free = question.capacity.tightness
-    most = free.max(initial=0.0)
-    if most == 0:
+    maximum = free.max(initial=0.0)
+    if maximum == 0:
         return np.ones(len(question.rows))
-    return np.asarray(1 - free[question.rows] / most, dtype=np.float64)
+    return np.asarray(1 - free[question.rows] / maximum, dtype=np.float64)
 
 
 def _closeness(nodes: NodeTable, rows: IntArray, peers: IntArray) -> FloatArray:
@@ -51,7 +51,7 @@ def _closeness(nodes: NodeTable, rows: IntArray, peers: IntArray) -> FloatArray:
 
 
 def _affinity(question: ScoreQuestion) -> FloatArray | None:
-    """None where the role has no counterpart, or none of it is bound yet."""
+    """Return None if the role has no counterpart, or none of it is bound yet."""
     role, nodes, rows = question.task.role, question.capacity.nodes, question.rows
     counterparts = question.peers.get(_COUNTERPARTS.get(role, role))
     if role not in _COUNTERPARTS or counterparts is None or not len(counterparts):
@@ -59,19 +59,19 @@ def _affinity(question: ScoreQuestion) -> FloatArray | None:
     levels = _levels(nodes)
     shared = np.sum([_companions(codes, rows, counterparts) > 0 for codes in levels], axis=0)
     if role is Role.PS:
-        # Servers are spread: a node that holds one counts nothing for another.
+        # Servers are spread: a node that holds a server counts nothing for another.
         shared = np.where(np.isin(rows, question.peers.get(Role.PS, ())), 0, shared)
     return np.asarray(shared / len(levels), dtype=np.float64)
 
 
 def _levels(nodes: NodeTable) -> list[Codes]:
-    """Domain codes of the levels this cluster has; one with no labels would only dilute."""
+    """Domain codes of the levels of this cluster; a level without labels would only dilute."""
     return [codes for codes in nodes.domains if (codes >= 0).any()] or [nodes.domains[0]]
 
 
 def _companions(codes: Codes, rows: IntArray, peers: IntArray) -> IntArray:
     """Return how many of ``peers`` share each row's domain, int64, shape (rows,)."""
-    there = codes[peers]
-    counts = np.bincount(there[there >= 0], minlength=int(codes.max(initial=-1)) + 2)
+    peer_codes = codes[peers]
+    counts = np.bincount(peer_codes[peer_codes >= 0], minlength=int(codes.max(initial=-1)) + 2)
     # The last count is always zero and answers for code -1: nodes that belong to no domain.
     return counts[codes[rows]]

@@ -1,12 +1,12 @@
-"""Orders found by searching: MALO, MOSA and RIFLING over a coarse forecast of the schedule.
+"""Orders by search: MALO, MOSA and RIFLING over a coarse forecast of the schedule.
 
 These are the baselines of the DAS slides. Each tries orders of the first waiting gangs on a
-forecast of the cluster and keeps the one with the least mean completion time and mean fee.
+forecast of the cluster and keeps the order with the least mean completion time and mean fee.
 
 The forecast: the cluster becomes at most 32 equal machines of equal units; a gang takes its
 dominant share of them, at least one. Gangs start in order, each as early as enough units are free,
-first on its preferred machine, and run longer when spread over more machines than needed. Running
-gangs hold their units until their expected end. The fee is unit-seconds held.
+first on its preferred machine. They run longer if spread over more machines than needed. Running
+gangs hold their units until their expected end. The fee is the number of held unit-seconds.
 """
 
 from abc import ABC, abstractmethod
@@ -28,11 +28,11 @@ UNITS = 128
 """Units of the whole cluster, rounded down to equal machines."""
 MACHINES = 32
 UNKNOWN_SECONDS = 3600.0
-"""Run time of a gang without an estimate where no gang has one."""
+"""Run time of a gang without an estimate if no gang has one."""
 _SEED = 0
 SPREAD_SLOWDOWN = 0.25
 """Part by which a gang runs longer on more machines than it needs. Assumed: the slides say that
-spread costs, but not how much."""
+spread has a cost, but not how large."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,7 +43,7 @@ class Problem:
         units: Units of each gang, int64, shape (gangs,).
         run_seconds: Expected run time of each, shape (gangs,).
         waited_seconds: Wait of each so far, shape (gangs,).
-        is_distributed: True for more than one replica, which communicate, shape (gangs,).
+        is_distributed: True for several replicas, which communicate, shape (gangs,).
         free_at: Seconds from now until each unit is free, shape (units,).
         machines: Number of machines; the units belong to them in order, equally many each.
     """
@@ -87,12 +87,12 @@ class Forecast:
         turned = (machines[:, None] * per_machine + np.arange(units)) % units
         free_at = self.free_at[row[:, None], turned]
         is_free = free_at <= begin[:, None]
-        taken = is_free & (np.cumsum(is_free, axis=1) <= needed[:, None])
-        spread = taken.reshape(self.rows, problem.machines, per_machine).any(axis=2).sum(axis=1)
+        is_taken = is_free & (np.cumsum(is_free, axis=1) <= needed[:, None])
+        spread = is_taken.reshape(self.rows, problem.machines, per_machine).any(axis=2).sum(axis=1)
         is_slow = spread > -(-needed // per_machine)
         run = problem.run_seconds[gangs] * np.where(is_slow, 1 + SPREAD_SLOWDOWN, 1.0)
         finish = begin + run
-        self.free_at[row[:, None], turned] = np.where(taken, finish[:, None], free_at)
+        self.free_at[row[:, None], turned] = np.where(is_taken, finish[:, None], free_at)
         return finish, run
 
 
@@ -107,15 +107,15 @@ def costs(problem: Problem, order: IntArray, machines: IntArray) -> FloatArray:
     total = np.zeros((rows, 2))
     # Schedules side by side: a search tries thousands.
     for place in range(gangs):
-        chosen = order[:, place]
-        finish, run = forecast.start(chosen, machines[np.arange(rows), chosen])
-        total[:, 0] += finish + problem.waited_seconds[chosen]
-        total[:, 1] += run * problem.units[chosen]
+        gangs_in_place = order[:, place]
+        finish, run = forecast.start(gangs_in_place, machines[np.arange(rows), gangs_in_place])
+        total[:, 0] += finish + problem.waited_seconds[gangs_in_place]
+        total[:, 1] += run * problem.units[gangs_in_place]
     total /= gangs
     return total
 
 
-def decoded(problem: Problem, keys: FloatArray) -> tuple[IntArray, IntArray]:
+def decode(problem: Problem, keys: FloatArray) -> tuple[IntArray, IntArray]:
     """Return order and preferred machines of random keys (Bean 1994), shape (rows, 2 * gangs).
 
     The first half sorts the gangs, the lowest key first; the second half names machines.
@@ -126,9 +126,11 @@ def decoded(problem: Problem, keys: FloatArray) -> tuple[IntArray, IntArray]:
 
 
 def relative_costs(problem: Problem) -> Callable[[FloatArray], FloatArray]:
-    """Return a function from keys to costs, shape (rows, 2), as multiples of arrival order's."""
-    base = np.maximum(costs(problem, *decoded(problem, arrival_keys(problem)[None])), 1e-9)
-    return lambda keys: costs(problem, *decoded(problem, keys)) / base
+    """Return a function from keys to costs, shape (rows, 2), as multiples of the arrival
+    order's.
+    """
+    base = np.maximum(costs(problem, *decode(problem, arrival_keys(problem)[None])), 1e-9)
+    return lambda keys: costs(problem, *decode(problem, keys)) / base
 
 
 def arrival_keys(problem: Problem) -> FloatArray:
@@ -138,7 +140,7 @@ def arrival_keys(problem: Problem) -> FloatArray:
 
 def _best(problem: Problem, keys: FloatArray, cost: FloatArray) -> list[int]:
     """Return the order of the row of ``keys`` with the least ``cost``, shape (rows,)."""
-    order, _ = decoded(problem, keys[np.argmin(cost)][None])
+    order, _ = decode(problem, keys[np.argmin(cost)][None])
     return [int(gang) for gang in order[0]]
 
 
@@ -148,8 +150,8 @@ def problem_of(waiting: Sequence[Gang], snapshot: ClusterSnapshot) -> Problem:
     machines = min(MACHINES, max(1, int(nodes.accepts.sum())))
     units = UNITS // machines * machines
     gangs = [*waiting, *(running.gang for running in snapshot.running)]
-    known = [gang.estimated_seconds for gang in gangs if gang.estimated_seconds is not None]
-    unknown = float(np.median(known)) if known else UNKNOWN_SECONDS
+    estimates = [gang.estimated_seconds for gang in gangs if gang.estimated_seconds is not None]
+    unknown = float(np.median(estimates)) if estimates else UNKNOWN_SECONDS
     share = _shares(waiting, snapshot)
     return Problem(
         units=np.clip(np.rint(share * units), 1, units).astype(np.int64),
@@ -166,7 +168,9 @@ def _estimate(gang: Gang, unknown: float) -> float:
 
 
 def _shares(gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> FloatArray:
-    """Return dominant shares of the cluster, shape (gangs,); 1 for what no node offers."""
+    """Return dominant shares of the cluster, shape (gangs,); 1 for resources that no node
+    offers.
+    """
     nodes = snapshot.nodes
     offered = nodes.allocatable[nodes.accepts].sum(axis=0)
     total = dict(zip(nodes.axis.names, offered.tolist(), strict=True))
@@ -179,17 +183,17 @@ def _shares(gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> FloatArray:
 
 
 def _free_at(units: int, unknown: float, snapshot: ClusterSnapshot) -> FloatArray:
-    """Return when units come free, seconds from now, shape (units,)."""
+    """Return when units become free, seconds from now, shape (units,)."""
     free_at = np.zeros(units)
     holding = [running for running in snapshot.running if running.sizes]
     if not holding:
         return free_at
-    # Side by side in order of their nodes: the units of a machine come free as its gangs end.
-    holding.sort(key=lambda held: (int(held.placement.node_rows()[0]), held.gang.uid))
-    ends = np.rint(np.cumsum(_shares([held.current for held in holding], snapshot)) * units)
+    # Side by side in order of their nodes: the units of a machine become free as its gangs end.
+    holding.sort(key=lambda holder: (int(holder.placement.node_rows()[0]), holder.gang.uid))
+    ends = np.rint(np.cumsum(_shares([holder.current for holder in holding], snapshot)) * units)
     for running, start, end in zip(holding, [0, *ends[:-1]], ends, strict=True):
-        left = _estimate(running.gang, unknown) - running.elapsed_seconds(snapshot.now)
-        free_at[int(start) : int(end)] = 0.0 if running.is_leaving else max(0.0, left)
+        seconds = _estimate(running.gang, unknown) - running.elapsed_seconds(snapshot.now)
+        free_at[int(start) : int(end)] = 0.0 if running.is_leaving else max(0.0, seconds)
     return free_at
 
 
@@ -199,13 +203,14 @@ def order_by_search(
     window: int,
     search: Callable[[Problem], Sequence[int]],
 ) -> list[Ranked]:
-    """Return running gangs by arrival, then the first ``window`` waiting ones as ``search`` says.
+    """Return running gangs by arrival, then the first ``window`` waiting ones by ``search``.
 
     The rest follows by arrival. The score counts down to 1.
     """
     by_arrival = sorted(gangs, key=lambda gang: (gang.arrived, gang.uid))
-    # Running ones first and without a preemption priority: what a search finds better is an
-    # estimate, too weak a reason to stop a gang.
+    # Running gangs come first and without a preemption priority: a search result is an estimate,
+    # too
+    # weak a reason to stop a gang.
     running = [gang for gang in by_arrival if gang.uid in snapshot.running_by_uid]
     waiting = [gang for gang in by_arrival if gang.uid not in snapshot.running_by_uid]
     searched, rest = waiting[:window], waiting[window:]
@@ -240,10 +245,10 @@ class SearchOrderer(ABC):
 # --- MALO: antlion optimisation with differential evolution around the elite ---
 #
 # Each antlion is one chromosome: keys that order gangs and keys that name machines. Ants walk at
-# random around an antlion, chosen by roulette, and around the elite, in a box that shrinks; an ant
-# that does better takes the antlion's place. Then differential evolution recombines antlions with
-# the elite. Both halves of a generation evaluate as many chromosomes as there are antlions. Unlike
-# the paper's, the walk has 16 steps instead of one per generation, and the box is centred on the
+# random around an antlion, chosen by roulette, and around the elite, in a box that shrinks; a
+# better ant replaces the antlion. Then differential evolution recombines antlions with the elite.
+# Both halves of a generation evaluate as many chromosomes as there are antlions. Unlike the
+# paper's, the walk has 16 steps instead of one per generation, and the box is centred on the
 # antlion.
 
 _WINDOW = 24
@@ -274,12 +279,12 @@ class Malo(SearchOrderer):
             ants = _walks(lions, cost, elite, generation / self.generations, generator)
             _keep_better(lions, cost, ants, relative)
             elite = lions[np.argmin(cost)]
-            _keep_better(lions, cost, _recombined(lions, elite, generator), relative)
+            _keep_better(lions, cost, _recombine(lions, elite, generator), relative)
         return _best(problem, lions, cost)
 
 
-def _recombined(lions: FloatArray, elite: FloatArray, generator: np.random.Generator) -> FloatArray:
-    """DE/best/1/bin: the elite plus a weighted difference of two others, crossed over."""
+def _recombine(lions: FloatArray, elite: FloatArray, generator: np.random.Generator) -> FloatArray:
+    """DE/best/1/bin: the elite plus a weighted difference of two other lions, crossed over."""
     one, other = (generator.permutation(len(lions)) for _ in range(2))
     mutants = elite + _DIFFERENCE_WEIGHT * (lions[one] - lions[other])
     is_mutant = generator.random(lions.shape) < _CROSSOVER
@@ -295,11 +300,11 @@ def _walks(
 ) -> FloatArray:
     """Ants: the mean of a walk around an antlion chosen by roulette and one around the elite."""
     chances = (1 / cost) / (1 / cost).sum()
-    chosen = lions[generator.choice(len(lions), len(lions), p=chances)]
+    roulette_lions = lions[generator.choice(len(lions), len(lions), p=chances)]
     shrink = next((10.0**power * progress for past, power in _SHRINKING if progress > past), 1.0)
     around = [
         centre + (_walk_positions(lions.shape, generator) - 0.5) / shrink
-        for centre in (chosen, elite)
+        for centre in (roulette_lions, elite)
     ]
     return np.clip((around[0] + around[1]) / 2, 0.0, 1.0)
 
@@ -318,7 +323,7 @@ def _keep_better(
     rivals: FloatArray,
     relative: Callable[[FloatArray], FloatArray],
 ) -> None:
-    """Replace every antlion by its rival where that costs less, in place."""
+    """Replace every antlion by its rival if that costs less, in place."""
     rival_cost = relative(rivals).sum(axis=1)
     is_better = rival_cost < cost
     lions[is_better] = rivals[is_better]
@@ -328,13 +333,13 @@ def _keep_better(
 # --- MOSA: multi-objective simulated annealing over orders and machines ---
 #
 # The DAS slides name MOSA without a source; multi-objective simulated annealing is assumed. Chains
-# of annealing run side by side on random keys. A step changes a few keys; it is kept when no
-# objective gets worse, else with a probability that falls with the loss and with temperature. What
-# no other chromosome beats in both objectives goes to an archive, and the order is that of its
+# of annealing run side by side on random keys. A step changes a few keys; it is accepted if no
+# objective gets worse, else with a probability that falls with the loss and with temperature.
+# Chromosomes that no other beats in both objectives go to an archive. The order is that of its
 # member with the least sum of mean completion time and mean fee.
 
 _HOTTEST, _COLDEST = 0.05, 0.001
-"""Temperatures as losses relative to arrival order that are accepted with probability 1/e."""
+"""Temperatures: relative losses against arrival order that are accepted with probability 1/e."""
 _KEYS_CHANGED = 2.0
 """Keys changed per step, on average."""
 _STEP = 0.3
@@ -356,11 +361,11 @@ class Mosa(SearchOrderer):
         chains = generator.random((self.population, 2 * len(problem)))
         chains[0] = arrival_keys(problem)
         cost = relative(chains)
-        archive, archive_cost = _archived(chains, cost, self.population)
+        archive, archive_cost = _archive(chains, cost, self.population)
         for temperature in np.geomspace(_HOTTEST, _COLDEST, self.generations):
             trials = _neighbours(chains, generator)
             trial_cost = relative(trials)
-            archive, archive_cost = _archived(
+            archive, archive_cost = _archive(
                 np.concatenate([archive, trials]),
                 np.concatenate([archive_cost, trial_cost]),
                 self.population,
@@ -378,23 +383,23 @@ def _neighbours(chains: FloatArray, generator: np.random.Generator) -> FloatArra
     return 1.0 - np.abs(1.0 - np.abs(moved) % 2.0)
 
 
-def _archived(keys: FloatArray, cost: FloatArray, size: int) -> tuple[FloatArray, FloatArray]:
+def _archive(keys: FloatArray, cost: FloatArray, size: int) -> tuple[FloatArray, FloatArray]:
     """Return chromosomes that none beats, cheapest sum first, at most ``size``; and their costs."""
     cost, first = np.unique(cost, axis=0, return_index=True)
     nowhere_worse = (cost[:, None] <= cost[None]).all(axis=2)
     somewhere_better = (cost[:, None] < cost[None]).any(axis=2)
-    kept = np.flatnonzero(~(nowhere_worse & somewhere_better).any(axis=0))
-    kept = kept[np.argsort(cost[kept].sum(axis=1), kind="stable")[:size]]
-    return keys[first[kept]], cost[kept]
+    rows = np.flatnonzero(~(nowhere_worse & somewhere_better).any(axis=0))
+    rows = rows[np.argsort(cost[rows].sum(axis=1), kind="stable")[:size]]
+    return keys[first[rows]], cost[rows]
 
 
-# --- RIFLING: tabular Q-learning of which kind of gang to start next ---
+# --- RIFLING: tabular Q-learning of the kind of gang to start next ---
 #
-# Every call plays a few episodes on the forecast of the present queue, learning as it goes, and
-# then orders the queue greedily by the table. One step starts one gang. Its kind is the action:
-# distributed or not (what communicates), shorter or longer than the median of the queue. The state
-# is how many units and how many whole machines are free and which kinds wait. The reward is minus
-# the completion time of the gang that was started, as a multiple of arrival order's mean.
+# Every call plays a few episodes on the forecast of the present queue, learns from them, and then
+# orders the queue greedily by the table. One step starts one gang. Its kind is the action:
+# distributed (communicating) or not, shorter or longer than the median of the queue. The state is
+# the number of free units and of free machines, and the waiting kinds. The reward is minus the
+# completion time of the started gang, as a multiple of arrival order's mean.
 #
 # Only the abstract of the paper is known. Kept: a table, epsilon-greedy exploration, first come
 # first served (within a kind), computation against communication. Left out: the action to wait,
@@ -406,19 +411,19 @@ _BUCKETS = 4
 _LEARNING_RATE = 0.1
 _DISCOUNT = 0.95
 _RIFLING_WINDOW = 32
-"""Waiting gangs that are ordered by the table; later arrivals follow by arrival."""
+"""The limit on waiting gangs that the table orders; later arrivals follow by arrival."""
 
 _Key: TypeAlias = tuple[int, int, int]
 
 
 @dataclass(slots=True)
 class RiflingState:
-    """The table of values, and what it was learnt from.
+    """The table of values, and the origin of its last lesson.
 
     Attributes:
         values: Expected sum of rewards by state, float64, shape (kinds,).
-        learnt_from: The time and the gangs of the last lesson; the same ones teach nothing more,
-            so that asking twice gives the same answer.
+        learnt_from: The time and the gangs of the last lesson; an equal lesson teaches nothing
+            more, so that equal calls give equal answers.
     """
 
     seed: int = 0
@@ -430,7 +435,7 @@ class RiflingState:
         self.generator = np.random.default_rng(self.seed)
 
     def row(self, key: _Key) -> FloatArray:
-        """Return the values of one state, zero where nothing is known; shape (kinds,)."""
+        """Return the values of one state, zero if unknown; shape (kinds,)."""
         return self.values.setdefault(key, np.zeros(_KINDS))
 
 
@@ -441,7 +446,7 @@ class Rifling:
     Source: baseline "RIFLING" of the DAS slides, after its abstract; Watkins and Dayan 1992.
     """
 
-    # Passed in: the maker of the orderer decides how long the table is remembered.
+    # Passed in: the maker of the orderer decides the lifetime of the table.
     state: RiflingState = field(default_factory=RiflingState)
     episodes: Annotated[int, Within(0), "episodes played per decision to learn from"] = 8
     exploration: Annotated[
@@ -452,7 +457,7 @@ class Rifling:
         check_bounds(self)
 
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
-        """Learn from the queue, then order it by what is known."""
+        """Learn from the queue, then order it by the table."""
         lesson = (snapshot.now, frozenset(gang.uid for gang in gangs))
 
         def search(problem: Problem) -> list[int]:
@@ -467,7 +472,7 @@ class Rifling:
     def _play(self, problem: Problem, exploration: float | None) -> list[int]:
         """Play one episode and return its order; learn unless ``exploration`` is None."""
         forecast, queues = Forecast(problem, 1), _queues(problem)
-        scale = float(costs(problem, *decoded(problem, arrival_keys(problem)[None]))[0, 0])
+        scale = float(costs(problem, *decode(problem, arrival_keys(problem)[None]))[0, 0])
         order: list[int] = []
         key = _state_of(forecast, queues)
         while len(order) < len(problem):
@@ -476,11 +481,11 @@ class Rifling:
             order.append(gang)
             freest = np.array([np.argmax(_by_machine(forecast))])
             finish, _ = forecast.start(np.array([gang]), freest)
-            after = _state_of(forecast, queues)
+            next_key = _state_of(forecast, queues)
             if exploration is not None:
                 reward = -(float(finish[0]) + float(problem.waited_seconds[gang])) / max(scale, 1.0)
-                self._learn(key, kind, reward, after, queues)
-            key = after
+                self._learn(key, kind, reward, next_key, queues)
+            key = next_key
         return order
 
     def _kind(self, key: _Key, queues: Sequence[list[int]], exploration: float | None) -> int:
@@ -492,10 +497,10 @@ class Rifling:
         return max(open_kinds, key=lambda kind: (row[kind], -queues[kind][0]))
 
     def _learn(
-        self, key: _Key, kind: int, reward: float, after: _Key, queues: Sequence[list[int]]
+        self, key: _Key, kind: int, reward: float, next_key: _Key, queues: Sequence[list[int]]
     ) -> None:
         """Q(s, a) moves towards r + discount * max over open kinds of Q(s', a')."""
-        row = self.state.row(after)
+        row = self.state.row(next_key)
         future = max((float(row[k]) for k in range(_KINDS) if queues[k]), default=0.0)
         values = self.state.row(key)
         values[kind] += _LEARNING_RATE * (reward + _DISCOUNT * future - values[kind])
@@ -516,7 +521,7 @@ def _by_machine(forecast: Forecast) -> FloatArray:
 
 
 def _state_of(forecast: Forecast, queues: Sequence[list[int]]) -> _Key:
-    """Return free units and free machines, in quarters of all, and the kinds that wait, as bits."""
+    """Return free units and machines, in quarters of all, and the waiting kinds as bits."""
     free = _by_machine(forecast)
     per_machine = forecast.free_at.shape[1] // forecast.problem.machines
     shares = (free.mean() / per_machine, (free == per_machine).mean())

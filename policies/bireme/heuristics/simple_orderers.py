@@ -1,8 +1,8 @@
 """Simple orders: by arrival, by run time or size, and by lot.
 
-Some gangs have no estimate. Where run time decides, they go after all others, by the service they
-have had, least first, and with the lowest preemption priority: any gang with an estimate may stop
-them, and they stop none.
+Some gangs have no estimate. In orders by run time, they come after all others, least service first,
+and with the lowest preemption priority: any gang with an estimate may stop them, and they stop
+none.
 """
 
 import math
@@ -112,7 +112,7 @@ def ticket(uid: str, seed: int) -> int:
 
 
 def _by_time(gang: Gang, cost: float | None, snapshot: ClusterSnapshot) -> SortKey:
-    """Return the key for least ``cost`` first; where unknown, after all others by service."""
+    """Return the key for least ``cost`` first; if unknown, after all others by service."""
     if cost is None:
         served = device_seconds(gang, snapshot)
         return SortKey((1, served), -served, -math.inf)

@@ -37,7 +37,7 @@ class BestFit(RulePlacer):
 class LoadBalance(RulePlacer):
     """Every replica on the node that is least loaded with it.
 
-    The load of a node is the largest part in use of any resource that the task asks for.
+    The load of a node is the largest used part of any resource that the task requests.
     Source: Graham, SIAM J. Appl. Math. 17(2), 1969; LB in the paper on DAS.
     """
 
@@ -45,13 +45,13 @@ class LoadBalance(RulePlacer):
         """By load."""
         nodes = capacity.nodes
         request = nodes.axis.usage(task.request)
-        asked = [name for name, _ in task.request if name != PODS] or [PODS]
-        columns = [nodes.axis.names.index(name) for name in asked]
+        names = [name for name, _ in task.request if name != PODS] or [PODS]
+        columns = [nodes.axis.names.index(name) for name in names]
         offered = np.maximum(nodes.allocatable[:, columns], 1)
         used = nodes.allocatable[:, columns] - capacity.free[:, columns]
 
-        def cost(rows: IntArray, held: IntArray) -> FloatArray:
-            load = (used[rows] + (held[:, None] + 1) * request[columns]) / offered[rows]
+        def cost(rows: IntArray, placed_counts: IntArray) -> FloatArray:
+            load = (used[rows] + (placed_counts[:, None] + 1) * request[columns]) / offered[rows]
             return np.asarray(load.max(axis=1), dtype=np.float64)
 
         return descend(cost, room, task.replicas, capacity.tightness)

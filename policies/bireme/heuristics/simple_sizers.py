@@ -1,4 +1,4 @@
-"""Sizers that look at no speed: the general rule, the smallest, the largest, and equal shares.
+"""Sizers that ignore speeds: the general rule, the smallest, the largest, and equal shares.
 
 They are the references that measured sizers have to beat.
 """
@@ -31,7 +31,7 @@ class Minimum:
     """
 
     def sizes(self, ranked: Sequence[Ranked], snapshot: ClusterSnapshot) -> GangSizes:
-        """Return the fewest replicas a start may have, for all that fit."""
+        """Return the fewest replicas with which a gang may start, for all that fit."""
         return CapacityPool(ranked, snapshot).proposal()
 
 
@@ -43,7 +43,7 @@ class Maximum:
 
     def sizes(self, ranked: Sequence[Ranked], snapshot: ClusterSnapshot) -> GangSizes:
         """Return sizes that fit."""
-        # After all minima, each gang takes what it can before the next one is asked.
+        # After all minima, each gang takes as much as possible before the next one.
         pool = CapacityPool(ranked, snapshot)
         for allotment in pool.allotments:
             pool.fill(allotment, allotment.high)

@@ -1,8 +1,8 @@
 """Shared parts of all sizers: one pool of capacity, and the gangs that get replicas out of it.
 
-A sizer divides the sum of what ready nodes offer; the placer decides whether a size finds places.
-The pool first gives every gang its minimum; what a gang gets beyond that is the sizer's own rule.
-Gangs whose minimum no longer fits, and running ones that cannot change, are left out.
+A sizer divides the total capacity of ready nodes; the placer decides whether a size finds places.
+The pool first gives every gang its minimum; the sizer's own rule divides the rest. Gangs whose
+minimum no longer fits, and running ones that cannot change, are left out.
 """
 
 import heapq
@@ -23,7 +23,7 @@ Sizes: TypeAlias = Mapping[str, int]
 
 @dataclass(eq=False, slots=True)
 class Allotment:
-    """A gang, the bounds of its size, and the size it has been given so far (none at first)."""
+    """A gang, the bounds of its size, and its size so far (none at first)."""
 
     gang: Gang
     running: RunningGang | None
@@ -32,8 +32,8 @@ class Allotment:
     sizes: dict[str, int] = field(default_factory=dict)
 
     @property
-    def asked(self) -> dict[str, int]:
-        """The size it was submitted with, within its bounds."""
+    def requested(self) -> dict[str, int]:
+        """Its size at submission, within its bounds."""
         return {
             task.name: min(max(task.replicas, self.low[task.name]), self.high[task.name])
             for task in self.gang.tasks
@@ -41,26 +41,26 @@ class Allotment:
 
     @property
     def present(self) -> dict[str, int]:
-        """Its size if it runs; empty for others, and where that is not within its bounds."""
+        """Its size if it runs; empty if it waits, or if the size is not within its bounds."""
         if self.running is None:
             return {}
-        held = self.running.sizes
-        sizes = {task.name: held.get(task.name, 0) for task in self.gang.tasks}
+        current = self.running.sizes
+        sizes = {task.name: current.get(task.name, 0) for task in self.gang.tasks}
         is_within = all(self.low[n] <= size <= self.high[n] for n, size in sizes.items())
         return sizes if is_within else {}
 
     @property
     def growable(self) -> list[Task]:
-        """Tasks that may have more replicas than they have."""
+        """Tasks that may have more replicas than now."""
         return [task for task in self.gang.tasks if self.sizes[task.name] < self.high[task.name]]
 
     def furthest_behind(self, tasks: Iterable[Task]) -> Task:
-        """Return which of ``tasks`` lacks most of the proportions that were asked for."""
+        """Return the task that is furthest behind the requested proportions."""
         return min(tasks, key=lambda task: self.sizes[task.name] / task.replicas)
 
 
 def bounds(gang: Gang) -> tuple[Sizes, Sizes]:
-    """Return the smallest and the largest size; only elastic gangs exceed what they asked."""
+    """Return the smallest and the largest size; only elastic gangs may exceed their request."""
     low = {task.name: task.replicas for task in gang.at_minimum.tasks}
     high = {task.name: task.maximum if gang.is_elastic else task.replicas for task in gang.tasks}
     return low, {name: max(low[name], size) for name, size in high.items()}
@@ -70,9 +70,9 @@ class CapacityPool:
     """Capacity of the ready nodes as one sum, in exact integers by resource name.
 
     Attributes:
-        total: Of all ready nodes.
-        largest: The most of one node.
-        free: Held by no gang that gets its size here.
+        total: The sum over all ready nodes.
+        largest: The largest amount of one node.
+        free: Amounts that no gang holds, except gangs that get their size here.
         allotments: Gangs that have at least their minimum, in rank order.
     """
 
@@ -84,12 +84,12 @@ class CapacityPool:
     ) -> None:
         names, ready = snapshot.nodes.axis.names, snapshot.nodes.accepts
         offered = snapshot.nodes.allocatable[ready]
-        left = (offered - snapshot.used[ready]).sum(axis=0)
+        remaining = (offered - snapshot.used[ready]).sum(axis=0)
         self.total: dict[str, int] = dict(zip(names, offered.sum(axis=0).tolist(), strict=True))
         self.largest: dict[str, int] = dict(
             zip(names, offered.max(axis=0, initial=0).tolist(), strict=True)
         )
-        self.free: dict[str, int] = dict(zip(names, left.tolist(), strict=True))
+        self.free: dict[str, int] = dict(zip(names, remaining.tolist(), strict=True))
         candidates = []
         for entry in ranked:
             running = snapshot.running_by_uid.get(entry.gang.uid)
@@ -106,11 +106,11 @@ class CapacityPool:
         self.allotments = [allotment for allotment in candidates if allotment.sizes]
 
     def _give_back(self, running: RunningGang, snapshot: ClusterSnapshot) -> None:
-        """Count what ``running`` holds on nodes that take pods as free."""
+        """Count the usage of ``running`` on nodes that take pods as free."""
         requests = {task.name: task.request for task in running.gang.tasks}
         for task in running.placement.tasks:
-            held = int(task.counts[snapshot.nodes.accepts[task.rows]].sum())
-            self._release(requests[task.task], held)
+            count = int(task.counts[snapshot.nodes.accepts[task.rows]].sum())
+            self._release(requests[task.task], count)
 
     def _release(self, request: Request, times: int) -> None:
         for name, amount in request:
@@ -122,14 +122,14 @@ class CapacityPool:
         return all(amount <= max(0, self.free.get(name, 0)) for name, amount in amounts)
 
     def resize_if_it_fits(self, allotment: Allotment, sizes: Sizes) -> None:
-        """Give ``allotment`` the size ``sizes`` where what that adds is free."""
-        held = demand_of(allotment.gang, allotment.sizes)
-        wanted = demand_of(allotment.gang, sizes)
-        if self.fits((name, amount - held.get(name, 0)) for name, amount in wanted.items()):
+        """Give ``allotment`` the size ``sizes`` if the additional amounts are free."""
+        current = demand_of(allotment.gang, allotment.sizes)
+        target = demand_of(allotment.gang, sizes)
+        if self.fits((name, amount - current.get(name, 0)) for name, amount in target.items()):
             self.resize(allotment, sizes)
 
     def resize(self, allotment: Allotment, sizes: Sizes) -> None:
-        """Give ``allotment`` the size ``sizes`` instead of the one it has."""
+        """Give ``allotment`` the size ``sizes`` instead of its present one."""
         for task in allotment.gang.tasks:
             change = sizes[task.name] - allotment.sizes.get(task.name, 0)
             if change:
@@ -138,7 +138,7 @@ class CapacityPool:
 
     def grow(self, allotment: Allotment, task: Task) -> None:
         """Give ``allotment`` one replica of ``task`` more."""
-        self.resize(allotment, resized(allotment.sizes, task, 1))
+        self.resize(allotment, with_change(allotment.sizes, task, 1))
 
     def fill(self, allotment: Allotment, limit: Sizes) -> None:
         """Grow towards ``limit`` while it fits, all tasks at the same pace."""
@@ -151,11 +151,11 @@ class CapacityPool:
                 allotment, min(growing, key=lambda t: allotment.sizes[t.name] / limit[t.name])
             )
 
-    def measured(self, is_measured: Callable[[Gang], bool]) -> list[Allotment]:
-        """Give the other gangs what they ask for; return those a sizer can judge, by rank."""
+    def split_measured(self, is_measured: Callable[[Gang], bool]) -> list[Allotment]:
+        """Give unmeasured gangs their requested size; return the measured gangs, by rank."""
         for allotment in self.allotments:
             if not is_measured(allotment.gang):
-                self.fill(allotment, allotment.asked)
+                self.fill(allotment, allotment.requested)
         return [entry for entry in self.allotments if is_measured(entry.gang)]
 
     def dominant_share(self, amounts: Iterable[tuple[str, int]]) -> float:
@@ -163,13 +163,17 @@ class CapacityPool:
         return max((amount / self.total[name] for name, amount in amounts), default=0.0)
 
     def share_of(self, allotment: Allotment) -> float:
-        """Return the dominant share of what ``allotment`` has been given."""
+        """Return the dominant share of the size of ``allotment``."""
         return self.dominant_share(demand_of(allotment.gang, allotment.sizes).items())
 
     def nodes(self, gang: Gang, sizes: Sizes) -> int:
-        """Return the fewest nodes that could hold ``sizes``, were all as large as the largest."""
+        """Return the fewest nodes that could hold ``sizes``, if all were as large as the
+        largest.
+        """
         demand = demand_of(gang, sizes)
-        needed = (-(-asked // max(1, self.largest.get(name, 0))) for name, asked in demand.items())
+        needed = (
+            -(-amount // max(1, self.largest.get(name, 0))) for name, amount in demand.items()
+        )
         return max(1, *needed)
 
     def steps_per_second(self, gang: Gang, sizes: Sizes) -> float:
@@ -179,7 +183,7 @@ class CapacityPool:
         return gang.speed.steps_per_second(sizes, self.nodes(gang, sizes))
 
     def proposal(self) -> dict[str, dict[str, int]]:
-        """Return the sizes given, as a sizer answers."""
+        """Return the sizes so far, as a sizer answers."""
         return {entry.gang.uid: dict(entry.sizes) for entry in self.allotments}
 
 
@@ -191,13 +195,13 @@ def demand_of(gang: Gang, sizes: Sizes) -> dict[str, int]:
     return demand
 
 
-def resized(sizes: Sizes, task: Task, change: int) -> dict[str, int]:
+def with_change(sizes: Sizes, task: Task, change: int) -> dict[str, int]:
     """Return ``sizes`` with ``change`` more replicas of ``task``."""
     return {**sizes, task.name: sizes[task.name] + change}
 
 
 def settling(snapshot: ClusterSnapshot) -> Callable[[RunningGang], bool]:
-    """Return a test of gangs that started or changed their size too lately to change it again."""
+    """Return a test of gangs that started or changed their size too recently for a change."""
 
     def is_settling(running: RunningGang) -> bool:
         since = max(running.started, running.resized)
@@ -216,7 +220,7 @@ def hand_out(
 
     The gain is the increase of ``value(allotment, sizes)``, the price ``price(allotment, task)``,
     by default the dominant share of one replica. It ends when nothing fits or nothing
-    gains. Ties go to the higher rank, then to the task written first.
+    gains. Ties go to the higher rank, then to the first task of the gang.
     """
     heap: list[tuple[float, int, int, int]] = []
     grown = [0] * len(allotments)
@@ -226,7 +230,7 @@ def hand_out(
         now = value(allotment, allotment.sizes)
         for place, task in enumerate(allotment.gang.tasks):
             if allotment.sizes[task.name] < allotment.high[task.name] and pool.fits(task.request):
-                gain = value(allotment, resized(allotment.sizes, task, 1)) - now
+                gain = value(allotment, with_change(allotment.sizes, task, 1)) - now
                 if gain > 0:  # not NaN either: two infinities, a size that cannot run
                     paid = price(allotment, task) if price else pool.dominant_share(task.request)
                     heapq.heappush(heap, (-gain / paid, rank, place, grown[rank]))
@@ -236,7 +240,7 @@ def hand_out(
     while heap:
         _, rank, place, version = heapq.heappop(heap)
         task = allotments[rank].gang.tasks[place]
-        # Older offers are for a size the gang no longer has; capacity only shrinks.
+        # Older offers are for a previous size of the gang; capacity only shrinks.
         if version == grown[rank] and pool.fits(task.request):
             pool.grow(allotments[rank], task)
             grown[rank] += 1
@@ -246,8 +250,8 @@ def hand_out(
 def share_equally(pool: CapacityPool, allotments: Sequence[Allotment]) -> None:
     """Raise the lowest dominant share, replica by replica, until nothing fits.
 
-    Within a gang the task goes first that is furthest behind the proportions it asked for. Ties
-    go to the higher rank.
+    Within a gang, the task that is furthest behind its requested proportion goes first. Ties go to
+    the higher rank.
     """
     heap = [(pool.share_of(entry), rank) for rank, entry in enumerate(allotments)]
     heapq.heapify(heap)
@@ -261,8 +265,8 @@ def share_equally(pool: CapacityPool, allotments: Sequence[Allotment]) -> None:
 
 
 def steps_run(gang: Gang, snapshot: ClusterSnapshot) -> float:
-    """Return the steps at the present size in this run; 0 for one that waits or is unmeasured."""
-    # Those before the last change of size are no longer among its remaining steps.
+    """Return the steps at the present size in this run; 0 for a waiting or unmeasured gang."""
+    # Steps before the last change of size are no longer among its remaining steps.
     running = snapshot.running_by_uid.get(gang.uid)
     if gang.speed is None or running is None or not running.sizes:
         return 0.0
@@ -272,12 +276,12 @@ def steps_run(gang: Gang, snapshot: ClusterSnapshot) -> float:
 
 
 def steps_left(gang: Gang, snapshot: ClusterSnapshot) -> float:
-    """Return the steps ``gang`` still has to do; infinite when unknown."""
-    left = gang.remaining_steps
-    if left is None:
+    """Return the remaining steps of ``gang``; infinite if unknown."""
+    remaining = gang.remaining_steps
+    if remaining is None:
         return math.inf
-    # One that should be done by now and still runs has a step to go, or it would get nothing.
-    return max(left - steps_run(gang, snapshot), min(left, 1.0))
+    # A gang that should be done by now and still runs gets one step, or it would get no replicas.
+    return max(remaining - steps_run(gang, snapshot), min(remaining, 1.0))
 
 
 def steps_done(gang: Gang, snapshot: ClusterSnapshot) -> float:
@@ -286,7 +290,7 @@ def steps_done(gang: Gang, snapshot: ClusterSnapshot) -> float:
 
 
 def seconds_for(steps: float, steps_per_second: float) -> float:
-    """Return how long ``steps`` take; infinite where it cannot run."""
+    """Return the seconds that ``steps`` take; infinite if it cannot run."""
     return steps / steps_per_second if steps_per_second > 0 else math.inf
 
 

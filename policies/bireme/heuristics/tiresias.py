@@ -1,15 +1,15 @@
-"""Tiresias: gangs are ordered by the service they have had, because run times are unknown.
+"""Tiresias: gangs are ordered by their service, because run times are unknown.
 
 Service is devices times run time. Two rules turn it into an order: least attained service in two
-queues (2D-LAS), for when nothing is known, and the Gittins index (2D-Gittins), for when the
-distribution of service times is known from history. Both are discrete on purpose: the rank
-changes only when service crosses a boundary, or gangs would stop each other without end. Within
-one level running gangs stay ahead in the order of their start, the others follow by arrival.
+queues (2D-LAS), for unknown distributions, and the Gittins index (2D-Gittins), for a distribution
+of service times that is known from history. Both are discrete on purpose: the rank changes only
+when service crosses a boundary, or gangs would stop each other without end. Within one level
+running gangs stay ahead in the order of their start, the others follow by arrival.
 
 Gu et al., "Tiresias: A GPU Cluster Manager for Distributed Deep Learning", NSDI'19, section 3.2.
 
 The paper lets a gang stop others as soon as it arrives. A stop loses the work since the last
-checkpoint, so a delay can be given to both rules.
+checkpoint, so both rules accept a delay.
 """
 
 import bisect
@@ -26,16 +26,16 @@ from bireme.core.parameters import check_parameters
 from bireme.core.resources import FloatArray
 from bireme.core.running import RunningGang
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.heuristics.ranking import SortedOrderer, SortKey, delayed, device_seconds, devices
+from bireme.heuristics.ranking import SortedOrderer, SortKey, device_seconds, devices, with_delay
 
 _YARN_COUNTS = (
     *(43, 613, 664, 1631, 1805, 1753, 987, 712, 347, 374),
     *(288, 221, 187, 145, 120, 56, 35, 11, 5, 2),
 )
-"""Jobs whose service lies up to 128, 256, 512, ... GPU-seconds and above the bound before.
+"""Jobs whose service lies up to 128, 256, 512, ... GPU-seconds and above the previous bound.
 
 Counted from the 9999 samples in ``simulator/yarn-gput10000.csv`` of SymbioticLab/Tiresias
-(Apache-2.0), the file its authors compute the Gittins index from.
+(Apache-2.0), the file from which its authors compute the Gittins index.
 """
 _YARN_QUANTUM = 128.0
 _MAX_LEVELS = 64
@@ -65,10 +65,11 @@ class TiresiasLas(SortedOrderer):
         ] = math.inf,
         preemption_delay_seconds: _Delay = 0,
     ) -> None:
-        """``promote_knob`` is the paper's PROMOTEKNOB: what goes back counts its service from zero.
+        """``promote_knob`` is the paper's PROMOTEKNOB: a promoted gang counts its service from
+        zero.
 
-        Waits and run times are those since arrival, where the paper counts since the last
-        promotion. A promotion does not raise the preemption priority: it comes by waiting alone.
+        Waits and run times count since arrival, where the paper counts since the last promotion. A
+        promotion does not raise the preemption priority: waiting alone must not.
 
         Raises:
             SettingError: a parameter is out of its range.
@@ -91,10 +92,10 @@ class TiresiasLas(SortedOrderer):
         if is_demoted and self._is_promoted(gang, running, snapshot.now):
             queue = served - gang.attained_seconds * devices(gang, snapshot) >= self._threshold
         place = SortKey((queue, *_since(gang, running)), -served, -float(is_demoted))
-        return delayed(place, gang, snapshot, self._delay_seconds)
+        return with_delay(place, gang, snapshot, self._delay_seconds)
 
     def _is_promoted(self, gang: Gang, running: RunningGang | None, now: float) -> bool:
-        """Return whether it had waited long enough before this start, or has so far."""
+        """Return whether it waited long enough before this start, or has so far."""
         until = now if running is None else running.started
         waited = until - gang.arrived - gang.attained_seconds
         return gang.attained_seconds > 0 and waited >= self._promote_knob * gang.attained_seconds
@@ -103,8 +104,8 @@ class TiresiasLas(SortedOrderer):
 class TiresiasGittins(SortedOrderer):
     """Highest Gittins index of the attained service first (2D-Gittins).
 
-    The score and the preemption priority are the index: how likely a gang is to end within the best
-    further service, per million device-seconds that this is expected to take.
+    The score and the preemption priority are the index: the probability that a gang ends within the
+    best further service, per million device-seconds of its expected duration.
 
     Source: Gu et al., Tiresias, NSDI'19, section 3.2; Gittins, J. R. Stat. Soc. B 41(2), 1979.
     """
@@ -127,8 +128,10 @@ class TiresiasGittins(SortedOrderer):
         distribution that the paper's authors published.
 
         Samples are rounded up to the quantum or its doubles. The index is that at the last bound
-        passed, so it changes only when service doubles. What lies above the last of ``levels``
-        counts as ending there.
+        that
+        was passed, so it changes only when service doubles. Service above the last of ``levels``
+        counts
+        as ending there.
 
         Raises:
             SettingError: a parameter is out of its range.
@@ -144,7 +147,7 @@ class TiresiasGittins(SortedOrderer):
         if samples is None:
             counts = np.array(_YARN_COUNTS, dtype=np.float64)
         else:
-            counts = _counted(samples, quantum_device_seconds)
+            counts = _histogram(samples, quantum_device_seconds)
         if len(counts) > levels:
             counts = np.append(counts[: levels - 1], counts[levels - 1 :].sum())
         bounds = quantum_device_seconds * np.exp2(np.arange(len(counts), dtype=np.float64))
@@ -158,7 +161,7 @@ class TiresiasGittins(SortedOrderer):
         index = self._indices[bisect.bisect_right(self._bounds, served)]
         running = snapshot.running_by_uid.get(gang.uid)
         place = SortKey((-index, *_since(gang, running)), index, index)
-        return delayed(place, gang, snapshot, self._delay_seconds)
+        return with_delay(place, gang, snapshot, self._delay_seconds)
 
 
 def gittins_indices(bounds: FloatArray, counts: FloatArray) -> FloatArray:
@@ -171,15 +174,15 @@ def gittins_indices(bounds: FloatArray, counts: FloatArray) -> FloatArray:
     """
     indices = np.zeros(len(bounds))
     for level, attained in enumerate(np.concatenate([[0.0], bounds[:-1]])):
-        left, further = counts[level:], bounds[level:] - attained
-        ended = left.cumsum()
-        spent = (left * further).cumsum() + (ended[-1] - ended) * further
-        if ended[-1] > 0:
-            indices[level] = (ended / spent).max()
+        remaining, further = counts[level:], bounds[level:] - attained
+        finished = remaining.cumsum()
+        spent = (remaining * further).cumsum() + (finished[-1] - finished) * further
+        if finished[-1] > 0:
+            indices[level] = (finished / spent).max()
     return indices
 
 
-def _counted(samples: Sequence[float], quantum: float) -> FloatArray:
+def _histogram(samples: Sequence[float], quantum: float) -> FloatArray:
     """Return how many samples lie up to the quantum, up to its double, and so on."""
     values = np.asarray(samples, dtype=np.float64)
     if values.ndim != 1 or not len(values) or not ((values > 0) & (values < math.inf)).all():
@@ -197,6 +200,6 @@ def _counted(samples: Sequence[float], quantum: float) -> FloatArray:
 
 
 def _since(gang: Gang, running: RunningGang | None) -> tuple[bool, float]:
-    """Return the key for first started first, then those that wait by arrival."""
-    # No start within a level stops one, so gangs do not stop each other without end.
+    """Return the key for first started first, then waiting gangs by arrival."""
+    # No start within a level stops another, so gangs do not stop each other without end.
     return (running is None, gang.arrived if running is None else running.started)

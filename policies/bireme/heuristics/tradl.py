@@ -3,9 +3,9 @@
 Users take a model over when it reaches a first target and let it improve afterwards. Until then a
 gang ranks by its time to that target; afterwards it is best effort: behind all others, by arrival.
 
-TRADL has users state two accuracies. A gang states none, so the first target is where a given share
-of the whole fall of its loss has happened, the second the end of its steps. Gangs without speed,
-length or loss curve have no known target: they come between the two groups, by arrival.
+In TRADL users state two accuracies. A gang states none, so the first target is a given share of the
+whole fall of its loss, and the second the end of its steps. Gangs without speed, length or loss
+curve have no known target: they come between the two groups, by arrival.
 """
 
 import math
@@ -33,8 +33,8 @@ FirstTarget: TypeAlias = Annotated[
 class TradlOrder:
     """Shortest time to the first accuracy target first, gangs past it last.
 
-    The score is minus the time to the target in seconds, at the size asked for. No gang has a
-    preemption priority: gangs past their target make room by their size, not by being stopped.
+    The score is minus the time to the target in seconds, at the requested size. No gang has a
+    preemption priority: gangs past their target make room by their size, not by a stop.
     Source: Zheng et al., "Target-Based Resource Allocation for Deep Learning Applications in a
     Multi-Tenancy System", HPEC 2019, as RLPTO (Lu et al.) summarises it in section II.
     """
@@ -47,7 +47,7 @@ class TradlOrder:
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
         """Return three groups: on the way to the first target, target unknown, past it."""
         pool = sizing.CapacityPool((), snapshot)
-        return ranking.ranked(gangs, lambda gang: self._sort_key(gang, pool, snapshot))
+        return ranking.rank_by(gangs, lambda gang: self._sort_key(gang, pool, snapshot))
 
     def _sort_key(
         self, gang: Gang, pool: sizing.CapacityPool, snapshot: ClusterSnapshot
@@ -58,8 +58,8 @@ class TradlOrder:
             return SortKey((1,), 0.0)
         if steps <= 0:
             return SortKey((2,), 0.0)
-        asked = {task.name: task.replicas for task in gang.tasks}
-        seconds = sizing.seconds_for(steps, pool.steps_per_second(gang, asked))
+        requested_sizes = {task.name: task.replicas for task in gang.tasks}
+        seconds = sizing.seconds_for(steps, pool.steps_per_second(gang, requested_sizes))
         return SortKey((0, seconds), -seconds) if math.isfinite(seconds) else SortKey((1,), 0.0)
 
 
@@ -76,18 +76,18 @@ class TradlSizer:
         check_bounds(self)
 
     def sizes(self, ranked: Sequence[Ranked], snapshot: ClusterSnapshot) -> GangSizes:
-        """Return sizes: minima to all, then gangs before their first target, then those past it."""
+        """Return sizes: minima to all, then gangs before their first target, then gangs past it."""
         pool = sizing.CapacityPool(ranked, snapshot)
-        measured = pool.measured(_has_target)
+        measured = pool.split_measured(_has_target)
         first = {
             entry.gang.uid: steps_to_target(entry.gang, self.first_target, snapshot) or 0.0
             for entry in measured
         }
-        before = [entry for entry in measured if first[entry.gang.uid] > 0]
-        after = [entry for entry in measured if first[entry.gang.uid] <= 0]
-        sizing.hand_out(pool, before, sizing.minus_seconds(pool, first))
-        last = {entry.gang.uid: sizing.steps_left(entry.gang, snapshot) for entry in after}
-        sizing.hand_out(pool, after, sizing.minus_seconds(pool, last))
+        unfinished = [entry for entry in measured if first[entry.gang.uid] > 0]
+        finished = [entry for entry in measured if first[entry.gang.uid] <= 0]
+        sizing.hand_out(pool, unfinished, sizing.minus_seconds(pool, first))
+        last = {entry.gang.uid: sizing.steps_left(entry.gang, snapshot) for entry in finished}
+        sizing.hand_out(pool, finished, sizing.minus_seconds(pool, last))
         return pool.proposal()
 
 

@@ -422,7 +422,7 @@ def run_on_nodes(
     if not is_whole or len({pod.labels.get(names.PLAN_LABEL) for pod in pods}) > 1:
         return None
     stated = job.spec.estimated_duration
-    return finished_runs.finished_run(
+    return finished_runs.make_finished_run(
         Counter(pod.node for pod in pods),
         nodes,
         seconds,

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from bireme.core.nodes import NodeTable, selected
+from bireme.core.nodes import NodeTable, selector_nodes
 from bireme.kube import names, wire
 from bireme.kube.pods import constraints_of_spec
 
@@ -107,7 +107,7 @@ def against_pin(
         )
         if not is_pinned:
             changes.append(Difference(_AFFINITY, f"node {node} alone", "other nodes"))
-    if node in nodes.row and not selected(received_rules, nodes)[nodes.row[node]]:
+    if node in nodes.row and not selector_nodes(received_rules, nodes)[nodes.row[node]]:
         sent_selector, received_selector = (
             dict(sent_rules.node_selector),
             dict(received_rules.node_selector),

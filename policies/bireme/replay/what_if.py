@@ -18,8 +18,8 @@ from bireme.core.what_if import (
     Change,
     PriorityClass,
     WhatIfError,
+    apply_change,
     ask,
-    changed,
     find_waiting,
     with_gang,
 )
@@ -203,9 +203,9 @@ def check_changes(
 ) -> None:
     """Raise WhatIfError if ``change``, or one of ``tries`` on top of it, cannot be made."""
     for gang, _ in gangs:
-        changed_gang = changed(gang, change, snapshot)
+        changed_gang = apply_change(gang, change, snapshot)
         for trial in tries:
-            changed(changed_gang, trial, snapshot)
+            apply_change(changed_gang, trial, snapshot)
 
 
 # --- a manifest as a gang ---

@@ -21,7 +21,7 @@ from bireme.core.policy import PARTS, Orderer, PartName, Placer, Ranked, ScoreQu
 from bireme.core.resources import FloatArray, IntArray
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.packing import Packing, fill, place_by
-from bireme.heuristics.ranking import SortKey, delayed, ranked
+from bireme.heuristics.ranking import SortKey, rank_by, with_delay
 from bireme.onnx.cards import Card
 from bireme.onnx.errors import AnswerError, CheckpointError
 from bireme.rl import encoders
@@ -79,9 +79,9 @@ class ScoredOrderer(ABC):
             score = scores[id(gang)]
             if not self.stops_others:
                 return SortKey((-score,), score)
-            return delayed(SortKey((-score,), score, score), gang, snapshot, delay_seconds)
+            return with_delay(SortKey((-score,), score, score), gang, snapshot, delay_seconds)
 
-        return ranked(gangs, sort_key)
+        return rank_by(gangs, sort_key)
 
     def lowest_preemption_priority(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> float:
         """Return the lowest score of ``gangs``; infinite if no gang may be stopped."""
@@ -248,7 +248,7 @@ class ChosenOrderer:
             score = 0.0 if _runs(gang, snapshot) else scores.get(gang.uid, 0.0)
             return SortKey((-score,), score)
 
-        return ranked(gangs, sort_key)
+        return rank_by(gangs, sort_key)
 
     def lowest_preemption_priority(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> float:
         return math.inf

@@ -106,7 +106,7 @@ class SimulatedPool:
         return node_floor.PoolState(
             replicas=self.replicas,
             needed=self._needed,
-            wanted=self.wanted,
+            gang_nodes=self.wanted,
             coming=len(self.coming),
             empty_since=tuple(self._empty_since.values()),
             forecast=self._forecast,
@@ -243,9 +243,9 @@ class SimulatedPools:
     def scale_all(self, snapshot: ClusterSnapshot, decision: Decision) -> None:
         """Give every pool the size it should have, for the cluster after ``decision``."""
         demand = node_floor.pool_demand(snapshot, self._scaled)
-        needed = node_floor.needed_nodes(snapshot, decision.kept_nodes)
+        needed = node_floor.nodes_to_keep(snapshot, decision.kept_nodes)
         for name, pool in self._pools.items():
-            pool.wanted = node_floor.wanted_by_gangs(name, pool.replicas, decision)
+            pool.wanted = node_floor.nodes_for_gangs(name, pool.replicas, decision)
             if pool.observe(needed, demand[name], snapshot.now):
                 cool_at = moment_at(snapshot.now, pool.spec.bounds.cool_down_seconds)
                 self._events.push(Event(cool_at, EventKind.POOL, "", _Timer.FLOOR))

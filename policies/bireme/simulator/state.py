@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from bireme.core.decision import Admit, Resize
-from bireme.core.finished_runs import FinishedRun, finished_run
+from bireme.core.finished_runs import FinishedRun, make_finished_run
 from bireme.core.gangs import Gang
 from bireme.core.nodes import Node
 from bireme.core.placement import Placement, placement_at
@@ -217,7 +217,7 @@ class SimulationState:
         replicas = Counter[str]()
         for _, node, count in job.segments[-1].places:
             replicas[node] += count
-        return finished_run(
+        return make_finished_run(
             replicas,
             self.cluster.table,
             self.now - running.started,

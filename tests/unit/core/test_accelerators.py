@@ -109,13 +109,13 @@ def test_a_queue_that_names_units_admits_shares_up_to_their_sum() -> None:
     assert tree.excess("team", {MIG: 4}) is None
     assert tree.excess("team", {MIG: 5}) == ("team", {GPU_UNITS: (625, 1000, 1500)})
     tree.take("team", {MIG: 4})
-    assert tree.used("team")[GPU_UNITS] == 1500
+    assert tree.usage("team")[GPU_UNITS] == 1500
     assert tree.excess("team", {"cpu": 1}) is None
     tree.give_back("team", {GPU: 1})
-    assert tree.used("team")[GPU_UNITS] == 500
+    assert tree.usage("team")[GPU_UNITS] == 500
 
 
 def test_a_queue_that_names_no_units_counts_as_before() -> None:
     tree = QueueTree({"team": Queue("team", limit={GPU: 2})}, {"team": {GPU: 1, MIG: 7}}, {GPU: 8})
-    assert tree.used("team") == {GPU: 1, MIG: 7}
+    assert tree.usage("team") == {GPU: 1, MIG: 7}
     assert tree.excess("team", {MIG: 100}) is None

@@ -100,7 +100,7 @@ def test_the_decision_does_not_depend_on_the_order_of_the_input(
         quotas=random_snapshots.QUOTAS[::-1] if case.snapshot.quotas else (),
     )
     rows = [other.nodes.row[name] for name in case.snapshot.nodes.names]
-    there = case.snapshot.occupants.moved(np.array(rows, dtype=np.int64))
+    there = case.snapshot.occupants.remap(np.array(rows, dtype=np.int64))
     other = replace(other, occupants=there)
     assert story(decide(other), other) == story(decide(case.snapshot), case.snapshot)
 

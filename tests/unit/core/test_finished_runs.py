@@ -13,7 +13,7 @@ from bireme.core.finished_runs import (
     NO_RUNS,
     FinishedRun,
     FinishedRuns,
-    finished_run,
+    make_finished_run,
 )
 from bireme.core.gpus import GPU_MODEL_LABEL, gpu_model
 from bireme.core.nodes import NodeTable
@@ -39,7 +39,7 @@ def a_run(**facts: object) -> FinishedRun | None:
         "user": "u",
         "template": "t",
     }
-    return finished_run(**(given | facts))  # type: ignore[arg-type]
+    return make_finished_run(**(given | facts))  # type: ignore[arg-type]
 
 
 @st.composite

@@ -68,7 +68,7 @@ def test_the_minimum_is_between_the_tasks_minima_and_their_sizes(gang: Gang) -> 
 def test_resizing_keeps_the_first_members_and_drops_empty_tasks() -> None:
     worker = Task("worker", 3, (("pods", 1),), members=("a", "b", "c"))
     gang = a_gang("g", worker, a_task(2, name="ps", role=Role.PS))
-    smaller = gang.resized({"worker": 2, "ps": 0})
+    smaller = gang.with_sizes({"worker": 2, "ps": 0})
     assert [(task.name, task.members) for task in smaller.tasks] == [("worker", ("a", "b"))]
     assert smaller.demand == {"pods": 2}
     assert gang.replicas == 5

@@ -123,10 +123,10 @@ def takes_leaving_for_gone(real: Function) -> Function:
 
 
 def spares_nobody(_: Function) -> Function:
-    def spared(self: VictimSearch, chosen: list[int], placement: Placement, may: object) -> Any:
+    def prune(self: VictimSearch, chosen: list[int], placement: Placement, may: object) -> Any:
         return chosen, placement
 
-    return spared
+    return prune
 
 
 def gives_places_away_twice(_: Function) -> Function:
@@ -136,7 +136,7 @@ def gives_places_away_twice(_: Function) -> Function:
 def places_one_replica_fewer(real: Function) -> Function:
     def place(self: CheckedPlacer, gang: Gang, capacity: Any) -> Placement | None:
         sizes = {task.name: max(1, task.replicas - 1) for task in gang.tasks}
-        placement: Placement | None = real(self, gang.resized(sizes), capacity)
+        placement: Placement | None = real(self, gang.with_sizes(sizes), capacity)
         return placement
 
     return place
@@ -223,7 +223,7 @@ BUGS = (
     ),
     Bug(preemption.Candidates, "__init__", forgets_how_long_victims_waited, "only_the_lower"),
     Bug(AdmissionPass, "__post_init__", takes_leaving_for_gone, "nodes_hold_what_they_offer"),
-    Bug(VictimSearch, "_spared", spares_nobody, "every_stop_is_needed", seed=38),
+    Bug(VictimSearch, "_prune", spares_nobody, "every_stop_is_needed", seed=38),
     Bug(CapacityLedger, "take", gives_places_away_twice, "nodes_hold_what_they_offer"),
     Bug(CapacityLedger, "keep", gives_places_away_twice, "room_that_is_made_is_enough"),
     Bug(CheckedPlacer, "place", places_one_replica_fewer, "gangs_start_whole"),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bireme.core.gangs import Gang, NodeConstraints, Role
-from bireme.core.node_floor import needed_nodes, pool_demand
+from bireme.core.node_floor import nodes_to_keep, pool_demand
 from bireme.core.nodes import Node, ScaledPool, in_pool
 from bireme.core.queues import Queue
 from bireme.core.snapshot import ClusterSnapshot
@@ -114,4 +114,4 @@ def test_nodes_in_use_or_kept_for_somebody_are_needed() -> None:
     used = snapshot.nodes.fixed.copy()
     used[1, 0] += 1
     seen = replace(snapshot, used=used)
-    assert np.array_equal(needed_nodes(seen, {"gpu2", "gone"}), [False, True, True, False])
+    assert np.array_equal(nodes_to_keep(seen, {"gpu2", "gone"}), [False, True, True, False])

@@ -68,14 +68,14 @@ def test_a_forecast_raises_by_no_more_than_the_step_within_an_hour() -> None:
 
 def test_waiting_gangs_raise_the_target_at_once_within_its_maximum() -> None:
     bounds = replace(BOUNDS, max_step=1)
-    decision = floor(bounds, PoolState(4, 4, wanted=12), NOW)
+    decision = floor(bounds, PoolState(4, 4, gang_nodes=12), NOW)
     assert (outcome(decision), decision.step) == ((12, 12, Reason.RAISED), 0)
     assert "12 asked for by waiting gangs" in decision.message
-    assert floor(bounds, PoolState(4, 4, wanted=99), NOW).replicas == 20
+    assert floor(bounds, PoolState(4, 4, gang_nodes=99), NOW).replicas == 20
 
 
 def test_what_a_forecast_adds_to_waiting_gangs_counts_as_its_step() -> None:
-    state = replace(forecast(9.0), wanted=6)
+    state = replace(forecast(9.0), gang_nodes=6)
     assert floor(BOUNDS, state, NOW).step == 3
 
 
@@ -86,7 +86,7 @@ def test_at_its_maximum_a_pool_says_that_more_is_asked_for() -> None:
 
 
 def test_a_target_above_the_maximum_is_left_alone() -> None:
-    state = PoolState(30, 4, wanted=40, empty_since=(0.0,) * 9)
+    state = PoolState(30, 4, gang_nodes=40, empty_since=(0.0,) * 9)
     decision = floor(replace(BOUNDS, scale_in=True), state, NOW)
     assert outcome(decision) == (20, 30, Reason.ABOVE_MAX)
     assert decision.message.startswith(
@@ -129,7 +129,7 @@ def test_empty_nodes_stay_as_far_as_the_floor_asks_for_them() -> None:
     allowed = replace(BOUNDS, scale_in=True)
     state = replace(forecast(8.0, replicas=9), empty_since=(0.0,) * 5)
     assert outcome(floor(allowed, state, NOW)) == (8, 8, Reason.LOWERED)
-    waited_for = replace(state, wanted=9)
+    waited_for = replace(state, gang_nodes=9)
     assert floor(allowed, waited_for, NOW).replicas == 9
 
 
@@ -161,7 +161,7 @@ states = st.builds(
     PoolState,
     nodes,
     nodes,
-    wanted=nodes,
+    gang_nodes=nodes,
     empty_since=st.lists(st.floats(0, NOW), max_size=5).map(tuple),
     forecast=st.lists(st.one_of(st.floats(0, 50), anything), max_size=3).map(lambda f: hours(*f)),
     forecast_made=st.one_of(st.none(), st.just(NOW), anything),
@@ -190,7 +190,7 @@ def test_the_target_is_never_raised_past_its_maximum_nor_lowered_below_what_is_n
         assert bounds.scale_in
         assert decision.replicas >= decision.floor
         assert state.replicas - decision.replicas <= len(state.empty_since)
-    reactive = max(state.needed, state.wanted, bounds.minimum, state.replicas)
+    reactive = max(state.needed, state.gang_nodes, bounds.minimum, state.replicas)
     assert decision.replicas - reactive <= bounds.max_step
     assert 0 <= decision.step <= bounds.max_step
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bireme.core.estimates import MAX_SHIFT, apply_progress_report, reported_seconds, with_anchor
+from bireme.core.estimates import MAX_SHIFT, apply_progress_report, seconds_by_report, with_anchor
 from bireme.core.gangs import Gang, TrainingProgress
 from bireme.core.nodes import NodeTable
 from bireme.core.running import RunningGang
@@ -129,5 +129,5 @@ def test_gang_that_tells_nothing_new_is_as_it_was() -> None:
 def test_a_tiny_share_tells_at_most_the_longest_run_time(
     fraction: float, started: float | None
 ) -> None:
-    seconds = reported_seconds(TrainingProgress(1000.0, fraction=fraction), 3600.0, started)
+    seconds = seconds_by_report(TrainingProgress(1000.0, fraction=fraction), 3600.0, started)
     assert seconds is None or seconds == MAX_SECONDS

@@ -34,7 +34,7 @@ class World:
         """Whether there is room for ``gang`` beside ``running``."""
         used = self.tree(running | {gang})
         return all(
-            sum(used.used(name).get(resource, 0) for name in self.queues if self.is_root(name))
+            sum(used.usage(name).get(resource, 0) for name in self.queues if self.is_root(name))
             <= amount
             for resource, amount in self.total.items()
         )
@@ -161,7 +161,7 @@ def test_a_branch_loses_none_of_its_guarantee_to_gangs_outside(
                 theirs, lost = world.gangs[victim]
                 reclaims = tree.may_evict(name, demand, theirs, lost, ranks_above=False)
                 for branch in set(tree.path(theirs)) - set(tree.path(name)):
-                    held = tree.used(branch)["gpu"] - (0 if reclaims else lost["gpu"])
+                    held = tree.usage(branch)["gpu"] - (0 if reclaims else lost["gpu"])
                     guaranteed = tree.guarantee(branch).get("gpu", 0) if lost["gpu"] else 0
                     assert held >= guaranteed + (1 if reclaims and guaranteed else 0)
                 tree.give_back(theirs, lost)

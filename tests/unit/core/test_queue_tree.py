@@ -36,11 +36,11 @@ def test_the_path_of_a_queue_leads_up_to_its_root() -> None:
 def test_what_a_queue_holds_counts_in_every_queue_above_it() -> None:
     tree = a_tree(*TEAMS, user={"gpu": 2}, team={"gpu": 1, "cpu": 5}, other={"gpu": 3})
     tree.take("user", {"gpu": 1})
-    assert tree.used("user") == {"gpu": 3}
-    assert tree.used("team") == {"gpu": 4, "cpu": 5}
-    assert tree.used("org") == {"gpu": 7, "cpu": 5}
+    assert tree.usage("user") == {"gpu": 3}
+    assert tree.usage("team") == {"gpu": 4, "cpu": 5}
+    assert tree.usage("org") == {"gpu": 7, "cpu": 5}
     tree.give_back("team", {"cpu": 5})
-    assert tree.used("org") == {"gpu": 7, "cpu": 0}
+    assert tree.usage("org") == {"gpu": 7, "cpu": 0}
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_a_negative_amount_is_refused_wherever_it_comes_in() -> None:
             refuse("user", {"gpu": -1})
     with pytest.raises(SnapshotError, match="'team'"):
         a_tree(*TEAMS, team={"gpu": -1})
-    assert tree.used("org") == {}
+    assert tree.usage("org") == {}
 
 
 def test_a_trial_leaves_no_trace_whatever_is_taken_and_given_back_in_it() -> None:
@@ -90,13 +90,13 @@ def test_a_trial_leaves_no_trace_whatever_is_taken_and_given_back_in_it() -> Non
         assert tree.excess("user", {"gpu": 5}) is None
         tree.take("user", {"gpu": 3})
         with tree.without([("other", {"gpu": 5})]):
-            assert tree.used("org") == {"gpu": 3}
-        assert tree.used("org") == {"gpu": 8}
-    assert tree.used("user") == {"gpu": 5}
-    assert tree.used("org") == {"gpu": 10}
+            assert tree.usage("org") == {"gpu": 3}
+        assert tree.usage("org") == {"gpu": 8}
+    assert tree.usage("user") == {"gpu": 5}
+    assert tree.usage("org") == {"gpu": 10}
     with pytest.raises(SnapshotError), tree.without([("user", {"gpu": 1}), ("other", {"gpu": -1})]):
         pass
-    assert tree.used("org") == {"gpu": 10}
+    assert tree.usage("org") == {"gpu": 10}
 
 
 # --- faults -----------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ def test_a_circle_of_parents_is_shown_and_every_queue_in_it_stands_alone() -> No
     )
     assert tree.fault("a") is not None
     assert [tree.path(name) for name in "abc"] == [("a",), ("b",), ("c",)]
-    assert tree.used("a") == {"gpu": 1}
+    assert tree.usage("a") == {"gpu": 1}
     assert a_tree(Queue("a", parent="a")).fault("a") is not None
 
 

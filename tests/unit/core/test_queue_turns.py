@@ -173,10 +173,10 @@ def test_every_turn_is_what_the_rule_says_of_that_moment(
 
 def by_the_rule(tree: QueueTree, queues: Sequence[Queue], waiting: Sequence[Ranked]) -> Ranked:
     """The next gang, found by asking every level from the top, with nothing remembered."""
-    own_use = {q.name: dict(tree.used(q.name)) for q in queues}
+    own_use = {q.name: dict(tree.usage(q.name)) for q in queues}
     for queue in queues:
         if queue.parent:
-            for name, amount in tree.used(queue.name).items():
+            for name, amount in tree.usage(queue.name).items():
                 own_use[queue.parent][name] = own_use[queue.parent].get(name, 0) - amount
 
     def best(level: str) -> Ranked | None:

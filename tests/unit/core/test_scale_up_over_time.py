@@ -9,7 +9,7 @@ from hypothesis import given
 
 from bireme.core.cycle import run_cycle
 from bireme.core.decision import Decision
-from bireme.core.node_floor import PoolBounds, PoolState, floor, needed_nodes, wanted_by_gangs
+from bireme.core.node_floor import PoolBounds, PoolState, floor, nodes_for_gangs, nodes_to_keep
 from bireme.core.nodes import GrowablePool
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.testing import GPU, a_node
@@ -70,7 +70,7 @@ class GrowingCluster(SmallCluster):
         if not waits and _moves(decision) != _moves(plain):
             self.problems.append(f"growth moves somebody: {_moves(plain)}, {_moves(decision)}")
         seen = self.snapshot()
-        needed = needed_nodes(seen, decision.kept_nodes)
+        needed = nodes_to_keep(seen, decision.kept_nodes)
         mine = np.array([name in POOL for name in seen.nodes.names])
         empty = mine & seen.nodes.is_ready & ~needed
         names = [seen.nodes.names[row] for row in np.flatnonzero(empty)]
@@ -80,7 +80,7 @@ class GrowingCluster(SmallCluster):
             PoolState(
                 self.replicas,
                 int((needed & mine).sum()),
-                wanted_by_gangs("pool", self.replicas, decision),
+                nodes_for_gangs("pool", self.replicas, decision),
                 len(self.coming),
                 tuple(self.empty_since.values()),
             ),

@@ -177,7 +177,7 @@ def test_the_gang_with_the_reservation_keeps_it_while_namespaces_take_turns() ->
 
 def test_a_cycle_with_time_for_all_is_followed_by_one_in_plain_order() -> None:
     snapshot = seen(*gangs("a", 1), *gangs("b", 1, arrived=-1.0), nodes=1)
-    turns = Turns(missed={"a": 1})
+    turns = Turns(missed_cycles={"a": 1})
     decision = run_cycle(snapshot, FIFO, turns=turns)
     assert started(decision) == ["a0", "b0"]
     after = turns.after(decision, snapshot.now)

@@ -28,8 +28,8 @@ from bireme.core.what_if import (
     Others,
     PriorityClass,
     WhatIfError,
+    apply_change,
     ask,
-    changed,
     find_waiting,
     with_gang,
 )
@@ -129,10 +129,10 @@ def test_the_answer_is_the_outlook_and_its_advice_comes_true(
     snapshot = cluster(*line, ends=ends, settings=rules)
     gang = lasting("new", 500.0, size, arrived=NOW)
     found = ask(snapshot, policy, gang, change, tries, bounds=bounds)
-    asked = changed(gang, change, snapshot)
+    asked = apply_change(gang, change, snapshot)
     assert found.foreseen.start == outlook_of(with_gang(snapshot, asked), asked, policy, bounds)
     for each in found.sooner:
-        tried = changed(asked, each.change, snapshot)
+        tried = apply_change(asked, each.change, snapshot)
         came = outlook_of(with_gang(snapshot, tried), tried, policy, bounds)
         assert came == each.foreseen.start
         assert came is not None
@@ -347,7 +347,7 @@ def test_a_change_that_cannot_be_made_is_refused_with_its_field(change: Change, 
 def test_a_size_needs_the_name_of_its_task_where_several_could_be_meant() -> None:
     workers = a_task(4), a_task(2, name="other")
     with pytest.raises(WhatIfError, match="has tasks worker, other; say of which"):
-        changed(a_gang("job", *workers), Change(replicas={"": 1}), cluster(ends=[600.0]))
+        apply_change(a_gang("job", *workers), Change(replicas={"": 1}), cluster(ends=[600.0]))
 
 
 def test_replicas_of_pods_that_others_make_are_not_asked_about() -> None:
@@ -383,7 +383,7 @@ def test_a_new_gang_takes_no_name_that_is_in_use() -> None:
 def test_what_asks_for_more_waits_anew() -> None:
     snapshot = a_snapshot([a_node("n0")], now=NOW)
     gang = lasting("w", 1.0, 4, arrived=5.0, parked=7.0)
-    more = changed(gang, Change(replicas={"": 5}), snapshot)
+    more = apply_change(gang, Change(replicas={"": 5}), snapshot)
     assert (more.arrived, more.parked) == (NOW, None)
-    less = changed(gang, Change(replicas={"": 3}), snapshot)
+    less = apply_change(gang, Change(replicas={"": 3}), snapshot)
     assert (less.arrived, less.parked) == (5.0, 7.0)

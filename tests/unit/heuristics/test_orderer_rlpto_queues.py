@@ -11,7 +11,7 @@ from bireme.core.gangs import Gang
 from bireme.core.policy import Policy
 from bireme.core.settings import SchedulingSettings
 from bireme.heuristics.packing import Packing
-from bireme.heuristics.rlpto_queues import CHANGE, DEMOTED, URGENT, RlptoQueues, changed
+from bireme.heuristics.rlpto_queues import CHANGE, DEMOTED, URGENT, RlptoQueues, apply_requests
 from bireme.testing import a_gang, a_node, a_running_gang, a_snapshot, with_running
 
 NOW = 100_000.0
@@ -91,7 +91,7 @@ def test_a_gang_that_waited_itself_urgent_stops_nobody() -> None:
 def test_a_job_that_crosses_the_threshold_changes_queue_with_a_new_priority(
     priority: float, is_urgent: bool, requests: int
 ) -> None:
-    after, now_urgent = changed(
+    after, now_urgent = apply_requests(
         np.array([priority]), np.array([is_urgent]), np.array([float(requests)])
     )
     wanted = priority + CHANGE * requests

@@ -11,7 +11,7 @@ from bireme.heuristics.search_orderers import (
     Problem,
     arrival_keys,
     costs,
-    decoded,
+    decode,
     order_by_search,
     problem_of,
     relative_costs,
@@ -93,7 +93,7 @@ def test_rows_are_forecast_independently() -> None:
 
 def test_keys_sort_gangs_and_name_machines() -> None:
     problem = a_problem((1, 1.0), (1, 1.0), (1, 1.0), free_at=(0.0,) * 4, machines=4)
-    order, machines = decoded(problem, np.array([[0.9, 0.1, 0.5, 0.0, 0.6, 1.0]]))
+    order, machines = decode(problem, np.array([[0.9, 0.1, 0.5, 0.0, 0.6, 1.0]]))
     assert order.tolist() == [[1, 2, 0]]
     assert machines.tolist() == [[0, 2, 3]]
 

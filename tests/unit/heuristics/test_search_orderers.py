@@ -19,7 +19,7 @@ from bireme.heuristics.search_orderers import (
     RiflingState,
     arrival_keys,
     costs,
-    decoded,
+    decode,
     problem_of,
 )
 from bireme.testing import a_gang, a_node, a_snapshot
@@ -42,7 +42,7 @@ def least_cost(gangs: Sequence[Gang], order: Sequence[int] | None) -> float:
     machines = list(itertools.product(range(problem.machines), repeat=len(gangs)))
     every = [(list(one), list(other)) for one in orders for other in machines]
     found = costs(problem, *(np.array(part) for part in zip(*every, strict=True)))
-    base = costs(problem, *decoded(problem, arrival_keys(problem)[None]))
+    base = costs(problem, *decode(problem, arrival_keys(problem)[None]))
     return float((found / base).sum(axis=1).min())
 
 

@@ -110,7 +110,9 @@ def test_an_impostor_holds_no_place_of_the_gang() -> None:
     cluster = planned()
     owners = [{"kind": "TrainingJob", "name": "job", "uid": "somebody"}]
     cluster.member(own_pod(0, node="n1", ownerReferences=owners))
-    assert places(cluster) == {"worker": ("n0", "n1")}
+    snapshot = cluster.snapshot()
+    held = {r.gang.uid: r.placement.node_rows().tolist() for r in snapshot.running}
+    assert held == {"job-uid": [0, 1], "default/job/orphans/default": [1]}
 
 
 def test_a_gang_holds_what_the_snapshot_says_is_used() -> None:
@@ -269,7 +271,9 @@ def test_pods_that_a_deletion_left_behind_on_purpose_do_not_leave() -> None:
     cluster = planned()
     cluster.member(own_pod(0, ownerReferences=[]))
     cluster.job_gone()
-    assert cluster.snapshot().running == ()
+    running = only(cluster)
+    assert (running.is_leaving, running.gang.queue) == (False, "default")
+    assert (running.gang.is_preemptible, running.gang.is_resumable) == (True, False)
     assert cluster.gpus() == [2, 0]
 
 
@@ -298,6 +302,15 @@ def test_a_pod_that_nobody_takes_away_does_not_leave_whatever_its_labels_say(
     assert [running.is_leaving for running in cluster.snapshot().running] == [True]
     gone["metadata"]["ownerReferences"] = owners
     cluster.member(gone)
+    assert [running.is_leaving for running in cluster.snapshot().running] == [False]
+    assert cluster.gpus() == [2, 0]
+
+
+def test_a_pod_that_was_never_admitted_is_nobodys_to_stop() -> None:
+    cluster = ClusterStateFeed()
+    free = own_pod(0, ownerReferences=[])
+    del free["metadata"]["labels"][names.QUEUE_LABEL]
+    cluster.member(free)
     assert cluster.snapshot().running == ()
     assert cluster.gpus() == [2, 0]
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bireme.core.finished_runs import NO_RUNS, FinishedRuns, finished_run
+from bireme.core.finished_runs import NO_RUNS, FinishedRuns, make_finished_run
 from bireme.core.gangs import Gang, Role
 from bireme.core.gpus import GPU_MODEL_LABEL, GPU_MODELS
 from bireme.core.nodes import Node
@@ -111,7 +111,7 @@ def runs_on(
     table, finished = a_snapshot(nodes).nodes, NO_RUNS
     for _ in range(20):
         for name, took in seconds.items():
-            finished = finished.plus(finished_run({name: 1}, table, took, stated, "u", "t"))
+            finished = finished.plus(make_finished_run({name: 1}, table, took, stated, "u", "t"))
     return finished
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.run_times import judging, playing
 from benchmarks.run_times.playing import Played, Source, shrunk
-from bireme.core.estimates import MIN_RUNS, _rounded_up
+from bireme.core.estimates import MIN_RUNS, _round_up
 from bireme.simulator.workload import Trace, TraceJob
 from bireme.testing import a_task
 
@@ -47,7 +47,7 @@ def test_the_upper_quantile_of_the_groups_gives_the_bound_of_the_history() -> No
         )
     )
     bounds = np.exp(shrunk(found.uppers, found.runs))
-    assert np.exp(found.log_bound) == pytest.approx([_rounded_up(bound) for bound in bounds])
+    assert np.exp(found.log_bound) == pytest.approx([_round_up(bound) for bound in bounds])
     assert {0.0, 64.0} <= set(found.runs[:, -1])
 
 

@@ -21,7 +21,7 @@ from bireme.cli.outlook import policy_that_decided
 from bireme.cli.ui.view import NodeRow, QueueRow, Span, View, in_tree, main_device, node_rows
 from bireme.core.cycle import run_cycle
 from bireme.core.decision import Decision
-from bireme.core.device_use import device_uses, kept_places
+from bireme.core.device_use import device_uses, places_for_holds
 from bireme.core.gangs import Gang
 from bireme.core.gpus import GPU_MODEL_LABEL
 from bireme.core.outlook import Outlook, look_ahead
@@ -139,7 +139,7 @@ class Recorded:
             source=f"record {self.name}",
             now=snapshot.now,
             lines=[*_running(snapshot), *_waiting(snapshot, decision, outlook)],
-            capacity=tuple(device_uses(snapshot, kept_places(snapshot, decision.held))),
+            capacity=tuple(device_uses(snapshot, places_for_holds(snapshot, decision.held))),
             queues=tuple(_queues(snapshot)),
             nodes=tuple(_nodes(snapshot, decision)),
             spans=(

@@ -31,11 +31,11 @@ from bireme.heuristics.sizing import (
     CapacityPool,
     Sizes,
     demand_of,
-    resized,
     seconds_for,
     settling,
     steps_done,
     steps_left,
+    with_change,
 )
 from bireme.onnx.sessions import Array, Ask, Shape
 from bireme.rl.protocols import GANGS
@@ -163,7 +163,7 @@ class RlptoTasks:
     ) -> Mapping[str, Mapping[str, int]]:
         """Size within all bounds; gangs whose size changed lately are left out."""
         pool = CapacityPool(ranked, snapshot, settling(snapshot))
-        reporting = pool.measured(lambda gang: gang.progress is not None)
+        reporting = pool.split_measured(lambda gang: gang.progress is not None)
         # 1. Gangs that gained little give a node back.
         for allotment in reporting:
             pool.fill(allotment, self._kept(allotment, snapshot))
@@ -182,7 +182,9 @@ class RlptoTasks:
         # a report from before the last start or resize was of another size
         is_news = progress is not None and progress.reported > max(running.started, running.resized)
         if is_news and gain_of(allotment.gang, snapshot) < self.beta:
-            return resized(sizes, task, -1 if sizes[task.name] > allotment.low[task.name] else 0)
+            return with_change(
+                sizes, task, -1 if sizes[task.name] > allotment.low[task.name] else 0
+            )
         return sizes
 
     def _hand_out(self, ask: Ask, members: "_Members") -> None:
@@ -285,7 +287,9 @@ class _Members:
     def move(self, row: int, change: int) -> None:
         """Give a member a node, or take one."""
         member = self._members[row]
-        self._pool.resize(member.allotment, resized(member.allotment.sizes, member.task, change))
+        self._pool.resize(
+            member.allotment, with_change(member.allotment.sizes, member.task, change)
+        )
         member.change += change
         self._nodes[row], self._share[row] = member.size, self._share_of(member)
 

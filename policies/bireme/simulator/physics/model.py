@@ -18,7 +18,7 @@ import numpy as np
 
 from bireme.core.errors import SettingError, require
 from bireme.core.nodes import Node
-from bireme.core.options import known_name, read_options
+from bireme.core.options import check_name, read_options
 from bireme.core.resources import FloatArray
 from bireme.core.speed import require_positive
 from bireme.simulator.errors import SimulationError
@@ -368,7 +368,7 @@ PHYSICS: Final[Mapping[str, Physics]] = {PLAIN: Physics(), "measured": MEASURED}
 def read_physics(text: str) -> Physics:
     """Return the physics that ``text`` names; SettingError for a name or option that is none."""
     name, _, query = text.partition("?")
-    physics = PHYSICS[known_name("physics", name, PHYSICS, SettingError)]
+    physics = PHYSICS[check_name("physics", name, PHYSICS, SettingError)]
     numbers = {name: value for name, value in asdict(physics).items() if isinstance(value, float)}
     given: dict[str, Any] = read_options(query, numbers, SettingError)
     return replace(physics, **given)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from bireme.core.errors import require
-from bireme.core.options import known_name, read_options
+from bireme.core.options import check_name, read_options
 from bireme.simulator.errors import TraceError
 from bireme.simulator.traces import job_logs
 from bireme.simulator.traces.generators import adversarial, diurnal, gavel, poisson
@@ -58,9 +58,9 @@ def read_trace(source: str, *, gpus_per_node: int = 8, seed: int = 0) -> Trace:
     where, _, query = rest.partition("?")
     general: dict[str, object] = {"gpus_per_node": gpus_per_node, "seed": seed}
     if name == "gen":
-        generate = GENERATORS[known_name("generator", where, GENERATORS, TraceError)]
+        generate = GENERATORS[check_name("generator", where, GENERATORS, TraceError)]
         return replace(generate(**_options(generate, query, general)), name=source)
-    read = FORMATS[known_name("trace format", name, {**FORMATS, "gen": read_trace}, TraceError)]
+    read = FORMATS[check_name("trace format", name, {**FORMATS, "gen": read_trace}, TraceError)]
     if not where:
         raise TraceError(f"{source!r} names no file; write {name}:FILE")
     trace = read(Path(where).expanduser(), **_options(read, query, general))

@@ -18,7 +18,7 @@ from bireme.core.policy import Placer, Ranked
 from bireme.core.resources import IntArray
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.packing import fill, place_by
-from bireme.heuristics.ranking import SortKey, ranked
+from bireme.heuristics.ranking import SortKey, rank_by
 from bireme.rl.encoders.das import DasJobs, DasMachines
 from bireme.rl.encoders.das_inputs import FEE_WEIGHTS
 from bireme.training.das.environment import ORDERING, PLACEMENT
@@ -67,7 +67,7 @@ class BestSite:
             return []
         values = scores(DasJobs().encode(gangs, snapshot)["jobs"]).tolist()
         by_uid = {gang.uid: score for gang, score in zip(gangs, values, strict=True)}
-        return ranked(gangs, lambda gang: SortKey((-by_uid[gang.uid],), by_uid[gang.uid]))
+        return rank_by(gangs, lambda gang: SortKey((-by_uid[gang.uid],), by_uid[gang.uid]))
 
     def place(self, gang: Gang, capacity: FreeCapacity) -> Placement | None:
         """Return nodes for all replicas, or None."""

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bireme.core.errors import SettingError
-from bireme.core.finished_runs import normalised_speed
+from bireme.core.finished_runs import log_speed
 from bireme.core.gpus import GPU_MODEL_LABEL
 from bireme.core.nodes import Node
 from bireme.core.resources import BoolArray, FloatArray, IntArray
@@ -356,9 +356,7 @@ class Memory:
         elapsed = clusters.finished[envs, jobs] - clusters.started[envs, jobs]
         at = self._count[envs] % self.speeds.shape[1]
         self.shares[envs, at] = places / places.sum(axis=1, keepdims=True)
-        self.speeds[envs, at] = normalised_speed(
-            clusters.estimated_seconds[envs, jobs], elapsed, slowest
-        )
+        self.speeds[envs, at] = log_speed(clusters.estimated_seconds[envs, jobs], elapsed, slowest)
         self._count[envs] += 1
 
 

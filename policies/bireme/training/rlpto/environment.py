@@ -19,7 +19,7 @@ from typing import Final, Literal, TypeAlias
 import numpy as np
 
 from bireme.core.resources import BoolArray, FloatArray, IntArray
-from bireme.heuristics.rlpto_queues import URGENT, changed
+from bireme.heuristics.rlpto_queues import URGENT, apply_requests
 from bireme.rl.encoders.rlpto import TaskStates, context_features, task_features
 from bireme.simulator.physics.laws import DL2_LAWS, OptimusLaw
 from bireme.simulator.traces.papers import RLPTO_IMAGES, RLPTO_PRIORITIES
@@ -372,7 +372,7 @@ class RlptoClusters:
             for clock in (since, self.clock)
         )
         requests = np.where(self.waiting, self.tasks.asked * (now - np.maximum(then, 0)), 0.0)
-        self.priority, self.is_urgent = changed(self.priority, self.is_urgent, requests)
+        self.priority, self.is_urgent = apply_requests(self.priority, self.is_urgent, requests)
 
 
 NextTask: TypeAlias = Callable[[RlptoClusters], FloatArray]
