@@ -44,13 +44,13 @@ class StandIn:
     replicas: int
     is_busy: bool = False
     occupied: frozenset[str] = frozenset()
-    written: list[ScaleOrder] = field(default_factory=list)
+    finished_orders: list[ScaleOrder] = field(default_factory=list)
 
     def submit(self, order: ScaleOrder | None) -> bool:
         if order is None:
             return False
         self.replicas = order.replicas
-        self.written.append(order)
+        self.finished_orders.append(order)
         return True
 
 
