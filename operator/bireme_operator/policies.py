@@ -27,7 +27,7 @@ from bireme.core.cycle import run_cycle
 from bireme.core.decision import Action, Decision
 from bireme.core.policy import Policy
 from bireme.core.reasons import Reason
-from bireme.core.regret import Sample
+from bireme.core.regret import RegretSample
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.turns import Turns
 from bireme.core.usage import UsageMeter, devices_held
@@ -78,7 +78,7 @@ class ShadowStats:
     cycles: int = 0
     _latest: deque[Difference] = field(default_factory=lambda: deque(maxlen=_WINDOW))
     _sizes: deque[float] = field(default_factory=lambda: deque(maxlen=_WINDOW))
-    _samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=_WINDOW))
+    _samples: deque[RegretSample] = field(default_factory=lambda: deque(maxlen=_WINDOW))
     _against: PolicySource = SETTINGS_SOURCE
 
     def add(self, difference: Difference) -> None:
@@ -91,7 +91,7 @@ class ShadowStats:
         if difference.same_sizes is not None:
             self._sizes.append(difference.same_sizes)
 
-    def add_samples(self, active: PolicySource, *samples: Sample) -> None:
+    def add_samples(self, active: PolicySource, *samples: RegretSample) -> None:
         """Add samples against the policy ``active``; drop those against another policy."""
         if active != self._against:
             self._samples.clear()
@@ -99,7 +99,7 @@ class ShadowStats:
         self._samples.extend(samples)
 
     @property
-    def samples(self) -> Sequence[Sample]:
+    def samples(self) -> Sequence[RegretSample]:
         """The latest samples of regret, oldest first."""
         return tuple(self._samples)
 
@@ -470,7 +470,7 @@ class Shadows:
             await self.regrets.close()
 
     def _contestant(self, shadow: LoadedPolicy) -> Contestant:
-        def count(sample: Sample, active: PolicySource) -> None:
+        def count(sample: RegretSample, active: PolicySource) -> None:
             # Another policy may decide by now; the sample does not apply to it.
             if active == self.policies.deciding.source:
                 shadow.stats.shadow.add_samples(active, sample)
