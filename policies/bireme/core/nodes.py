@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 
 from bireme.core.accelerators import DEFAULT, Accelerators
 from bireme.core.errors import SnapshotError, find_duplicate, require
-from bireme.core.gangs import (
+from bireme.core.gangs import Task
+from bireme.core.gpus import GPU, GPU_MODEL_LABEL, GpuModel, gpu_model
+from bireme.core.pod_constraints import (
     MAX_WEIGHT,
     PLUGIN_WEIGHTS,
     NodeConstraints,
@@ -25,10 +27,8 @@ from bireme.core.gangs import (
     SelectorOperator,
     SelectorTerm,
     Taint,
-    Task,
     Toleration,
 )
-from bireme.core.gpus import GPU, GPU_MODEL_LABEL, GpuModel, gpu_model
 from bireme.core.resources import BoolArray, FloatArray, IntArray, ResourceAxis
 
 HOSTNAME_LABEL = "kubernetes.io/hostname"

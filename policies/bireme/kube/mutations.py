@@ -9,7 +9,7 @@ select. Gangs are planned with the changed pods. Admission changes all pods of o
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from bireme.core.gangs import NodeConstraints, Toleration
+from bireme.core.pod_constraints import NodeConstraints, Toleration
 from bireme.core.resources import Request, add, request_of
 from bireme.kube import wire
 from bireme.kube.pod_comparison import PodDifference

@@ -1,7 +1,7 @@
 """Convert Node objects to :class:`bireme.core.nodes.Node`."""
 
-from bireme.core.gangs import Taint
 from bireme.core.nodes import MaintenanceWindow, Node
+from bireme.core.pod_constraints import Taint
 from bireme.kube import node_features, quantities, wire
 
 

@@ -14,8 +14,8 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from bireme.core.gangs import (
-    Key,
+from bireme.core.gangs import Key
+from bireme.core.pod_constraints import (
     NodeConstraints,
     Requirement,
     SelectorOperator,

@@ -30,8 +30,8 @@ from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube import names, nodes, plans, pods, quantities, wire
 from bireme.kube.client import ApiError
-from bireme.kube.cluster_state import NodeUsage
 from bireme.kube.conditions import cleaned
+from bireme.kube.node_usage import NodeUsage
 from bireme.kube.plans import PlanFacts
 from bireme.kube.watch import Reflector
 from bireme.replay.what_if import Inquiry
