@@ -18,8 +18,9 @@ from benchmarks.machine import peak_mib
 from benchmarks.timings.cases import in_child
 from benchmarks.timings.decision import problem
 from bireme.core.cycle import run_cycle
-from bireme.core.gangs import (
-    Gang,
+from bireme.core.gangs import Gang
+from bireme.core.nodes import HOSTNAME_LABEL
+from bireme.core.pod_constraints import (
     PodKind,
     PodSelector,
     PodTerm,
@@ -27,7 +28,6 @@ from bireme.core.gangs import (
     SelectorOperator,
     SpreadLimit,
 )
-from bireme.core.nodes import HOSTNAME_LABEL
 from bireme.core.pod_rules import Occupants, PodsOf
 from bireme.core.running import RunningGang
 from bireme.core.settings import SchedulingSettings

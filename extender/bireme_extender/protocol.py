@@ -25,12 +25,12 @@ _names_decoder = msgspec.json.Decoder(list[str])
 _NULL: Final = msgspec.Raw(b"null")
 
 
-class NodeMeta(msgspec.Struct, gc=False):
+class NodeName(msgspec.Struct, gc=False):
     name: str = ""
 
 
 class NamedNode(msgspec.Struct, gc=False):
-    metadata: NodeMeta = msgspec.field(default_factory=NodeMeta)
+    metadata: NodeName = msgspec.field(default_factory=NodeName)
 
 
 class NodeList(msgspec.Struct):

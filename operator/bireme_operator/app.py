@@ -22,7 +22,7 @@ from bireme.kube.client import ApiClient
 from bireme.kube.credentials import CredentialsError
 from bireme_operator import cluster_version, debug_dump
 from bireme_operator.debug_dump import LastCycles
-from bireme_operator.http_server import HealthEndpoint, Part
+from bireme_operator.http_server import Endpoint, HealthEndpoint
 from bireme_operator.leader import LeaderTerm, TermContext, wall_clock
 from bireme_operator.lease import Lease
 from bireme_operator.metrics import OperatorMetrics
@@ -124,7 +124,7 @@ class Operator:
         if self._settings.progress_url and not self._observes:
             await self._serve_progress(self._settings)
 
-    def _answering(self) -> Iterator[Part]:
+    def _answering(self) -> Iterator[Endpoint]:
         """Yield the endpoints that check their callers' permissions with the API server."""
         if not (self._settings.debug_dump or self._settings.outlook):
             return

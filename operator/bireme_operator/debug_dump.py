@@ -17,6 +17,7 @@ import msgspec
 import structlog
 from aiohttp import web
 
+from bireme.core.cycle_trace import CycleTrace
 from bireme.core.decision import Decision, Hold
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
@@ -49,12 +50,18 @@ class LastCycles:
     _cycles: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=_MAX_CYCLES))
 
     def keep(
-        self, snapshot: ClusterSnapshot, decision: Decision, source: PolicySource, seconds: float
+        self,
+        snapshot: ClusterSnapshot,
+        decision: Decision,
+        source: PolicySource,
+        seconds: float,
+        trace: CycleTrace,
     ) -> None:
-        """Keep one cycle that took ``seconds``, decided by ``source``."""
+        """Keep one cycle that took ``seconds``, decided by ``source``, with its ``trace``."""
         self._last = (snapshot, decision, source)
         self._cycles.append(
             {
+                "cycle": trace.cycle,
                 "time": clock_time(snapshot.now),
                 "seconds": round(seconds, 6),
                 "waiting": len(snapshot.waiting),
@@ -63,6 +70,10 @@ class LastCycles:
                 "policy": source.name,
                 "fallback": decision.fallback,
                 "actions": Counter(action.reason.value for action in decision.actions),
+                "steps": [
+                    {"step": step.name, "gangs": step.gangs, "seconds": round(step.seconds, 6)}
+                    for step in trace.steps
+                ],
             }
         )
 

@@ -27,7 +27,7 @@ from bireme.kube.pods import PodFacts
 from bireme_operator.actuator import grace_override
 from bireme_operator.budget_claims import BudgetClaims
 from bireme_operator.lifecycle import EVICTING_SECONDS
-from bireme_operator.suspensions import Owner, Suspensions
+from bireme_operator.suspensions import SuspendableOwner, Suspensions
 from bireme_operator.writes import Writes
 
 # Text that tells a budget's refusal from throttling; both have status 429.
@@ -130,7 +130,7 @@ class Guests:
         return grace_override(pod, self.max_grace_seconds)
 
     async def _suspend(
-        self, group: Key, owners: Sequence[Owner], notes: list[str]
+        self, group: Key, owners: Sequence[SuspendableOwner], notes: list[str]
     ) -> frozenset[str]:
         """Suspend ``owners`` for a moment; return the uids of the pods that stopped with them."""
         stops = (self.suspensions.stop(owner, group) for owner in owners)

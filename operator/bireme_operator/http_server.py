@@ -83,7 +83,7 @@ class HttpServer:
             await self._runner.cleanup()
 
 
-class Part(Protocol):
+class Endpoint(Protocol):
     """An endpoint beside the probes."""
 
     def add_to(self, app: web.Application) -> None: ...
@@ -99,7 +99,7 @@ class HealthEndpoint:
         self._checks = {"/healthz": healthy, "/readyz": ready}
         self._server = HttpServer()
 
-    async def start(self, host: str, port: int, *parts: Part) -> None:
+    async def start(self, host: str, port: int, *parts: Endpoint) -> None:
         """Listen on ``host:port``, and serve ``parts`` too; raises OSError."""
         app = web.Application()
         for part in parts:

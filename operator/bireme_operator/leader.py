@@ -142,6 +142,7 @@ class Deciding:
             clock=clock,
             last=last,
             outlooks=outlooks,
+            logs_steps=settings.log_level == "debug",
         )
         given_parts = (policies, shadows, recording, outlooks)
         closing = tuple(part for part in given_parts if part is not None)

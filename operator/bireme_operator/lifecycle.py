@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from bireme.core.decision import VACATED
-from bireme.core.gangs import Key, Role, Toleration
+from bireme.core.gangs import Key, Role
+from bireme.core.pod_constraints import Toleration
 from bireme.core.reasons import Reason
 from bireme.core.resources import Request
 from bireme.core.times import clock_time

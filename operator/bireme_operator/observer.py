@@ -47,7 +47,7 @@ def refuse() -> NoReturn:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ObservedVerdict:
     """The latest decision on one gang: a reason, and the nodes of its start, if it would start."""
 
     reason: str
@@ -67,8 +67,8 @@ class Observation:
     cycles: CycleRunner
     metrics: OperatorMetrics
     now: Callable[[], float]
-    _verdicts: dict[str, Verdict] = field(default_factory=dict)
-    _departures: dict[Key, tuple[str, Verdict, int]] = field(default_factory=dict)
+    _verdicts: dict[str, ObservedVerdict] = field(default_factory=dict)
+    _departures: dict[Key, tuple[str, ObservedVerdict, int]] = field(default_factory=dict)
     """Pods that are no longer pending, with gang, its verdict, and the number of looks."""
     _partial: set[str] = field(default_factory=set)
     """Gangs with some bound pods; the last verdict on the whole gang applies to the rest.
@@ -116,7 +116,7 @@ class Observation:
     def _compare(self) -> None:
         """Count newly bound pods by whether their nodes match the decisions."""
         for key, gang in self.pods.take_removed().items():
-            self._departures[key] = gang, self._verdicts.get(gang, Verdict("")), 0
+            self._departures[key] = gang, self._verdicts.get(gang, ObservedVerdict("")), 0
         gangs, partial = self.pods.gang_uids(self.state.node_of_other)
         for key, (gang, verdict, looks) in list(self._departures.items()):
             node = self.state.node_of_other(key)
@@ -131,7 +131,7 @@ class Observation:
         self._partial = (self._partial | partial | settling) & gangs
 
     def _say(self, decision: Decision, snapshot: ClusterSnapshot) -> None:
-        verdicts: dict[str, Verdict] = {}
+        verdicts: dict[str, ObservedVerdict] = {}
         for action in decision.actions:
             if not isinstance(action, Admit | Hold):
                 continue
@@ -142,7 +142,7 @@ class Observation:
             gang = action.gang
             if gang.uid in self._partial:
                 continue
-            verdict = verdicts[gang.uid] = Verdict(action.reason.value, nodes)
+            verdict = verdicts[gang.uid] = ObservedVerdict(action.reason.value, nodes)
             if verdict == self._verdicts.get(gang.uid):
                 continue
             log_fields = {"gang": f"{gang.namespace}/{gang.name}", "kind": gang.kind}
@@ -157,13 +157,13 @@ class Observation:
         changes |= {("would resize", r.gang.key, r.message) for r in decision.resized}
         for event, key, message in sorted(changes):
             name = f"{event} {key[0]}/{key[1]}"
-            verdict = verdicts[name] = Verdict(message)
+            verdict = verdicts[name] = ObservedVerdict(message)
             if verdict != self._verdicts.get(name):
                 _log.info(event, gang=f"{key[0]}/{key[1]}", message=message)
         self.metrics.show_observed(Counter(type(action).__name__ for action in decision.actions))
         self._verdicts = verdicts | self._lasting()
 
-    def _lasting(self) -> dict[str, Verdict]:
+    def _lasting(self) -> dict[str, ObservedVerdict]:
         """Return the verdicts to keep, of gangs that are not decided on any more."""
         return {uid: self._verdicts[uid] for uid in self._partial & self._verdicts.keys()}
 
@@ -174,7 +174,7 @@ class Observation:
             _log.error("an object was not understood", object=key, error=error_text(error))
 
 
-def _outcome(verdict: Verdict, node: str) -> str:
+def _outcome(verdict: ObservedVerdict, node: str) -> str:
     if not verdict.reason:
         return "undecided"
     if not verdict.nodes:

@@ -24,10 +24,11 @@ import structlog
 
 from bireme.core.canary import canary_of
 from bireme.core.cycle import run_cycle
+from bireme.core.cycle_trace import CycleTrace
 from bireme.core.decision import Action, Decision
 from bireme.core.policy import Policy
 from bireme.core.reasons import Reason
-from bireme.core.regret import Sample
+from bireme.core.regret import RegretSample
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.turns import Turns
 from bireme.core.usage import UsageMeter, devices_held
@@ -78,7 +79,7 @@ class ShadowStats:
     cycles: int = 0
     _latest: deque[Difference] = field(default_factory=lambda: deque(maxlen=_WINDOW))
     _sizes: deque[float] = field(default_factory=lambda: deque(maxlen=_WINDOW))
-    _samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=_WINDOW))
+    _samples: deque[RegretSample] = field(default_factory=lambda: deque(maxlen=_WINDOW))
     _against: PolicySource = SETTINGS_SOURCE
 
     def add(self, difference: Difference) -> None:
@@ -91,7 +92,7 @@ class ShadowStats:
         if difference.same_sizes is not None:
             self._sizes.append(difference.same_sizes)
 
-    def add_samples(self, active: PolicySource, *samples: Sample) -> None:
+    def add_samples(self, active: PolicySource, *samples: RegretSample) -> None:
         """Add samples against the policy ``active``; drop those against another policy."""
         if active != self._against:
             self._samples.clear()
@@ -99,7 +100,7 @@ class ShadowStats:
         self._samples.extend(samples)
 
     @property
-    def samples(self) -> Sequence[Sample]:
+    def samples(self) -> Sequence[RegretSample]:
         """The latest samples of regret, oldest first."""
         return tuple(self._samples)
 
@@ -470,7 +471,7 @@ class Shadows:
             await self.regrets.close()
 
     def _contestant(self, shadow: LoadedPolicy) -> Contestant:
-        def count(sample: Sample, active: PolicySource) -> None:
+        def count(sample: RegretSample, active: PolicySource) -> None:
             # Another policy may decide by now; the sample does not apply to it.
             if active == self.policies.deciding.source:
                 shadow.stats.shadow.add_samples(active, sample)
@@ -536,6 +537,7 @@ class CycleRunner:
         clock: Monotonic seconds.
         last: Keeps the last cycles for the debug dump; None if none is served.
         outlooks: Renews the start forecast; None if it is disabled.
+        logs_steps: The log shows each step of a cycle, and each gang's visit: level debug.
     """
 
     policies: Policies
@@ -548,8 +550,10 @@ class CycleRunner:
     clock: Callable[[], float]
     last: LastCycles | None = None
     outlooks: Outlooks | None = None
+    logs_steps: bool = False
     _turns: Turns = field(default_factory=Turns)
     _meter: UsageMeter = field(default_factory=UsageMeter)
+    _cycles: int = 0
 
     async def decide(self, snapshot: ClusterSnapshot) -> Decision:
         in_force, began = self.policies.in_force, self.clock()
@@ -559,15 +563,18 @@ class CycleRunner:
             self.beat()
             return self.clock() - began < self.limit_seconds
 
-        turns = replace(self._turns, is_time_left=is_time_left)
+        self._cycles += 1
+        trace = CycleTrace(self._cycles, self.clock, self.logs_steps)
+        turns = replace(self._turns, is_time_left=is_time_left, trace=trace)
         with self.metrics.cycles.time():
             # In a thread, because this event loop renews the lease and a cycle may take seconds.
             decision = await asyncio.to_thread(run_cycle, snapshot, in_force.policy, turns=turns)
         self._turns = turns.after(decision, snapshot.now)
+        _log_trace(trace)
         self.fence()  # the lease may have been lost in the meantime
         self._observe(snapshot, decision, in_force.source)
         if self.last is not None:
-            self.last.keep(snapshot, decision, in_force.source, self.clock() - began)
+            self.last.keep(snapshot, decision, in_force.source, self.clock() - began, trace)
         shares = shares_of(decision, snapshot, in_force.policy)
         for decider, name in ((deciding, ""), *((canary, canary.name) for canary in canaries)):
             decider.stats.add(shares[name])
@@ -595,3 +602,15 @@ class CycleRunner:
         self.metrics.gangs.show_devices(decision.held, snapshot)
         devices = devices_held(snapshot, decision.held)
         self.metrics.usage.count(self._meter.look(self.clock(), devices), devices)
+
+
+def _log_trace(trace: CycleTrace) -> None:
+    """Log each step of a cycle, and each gang's visit, at level debug."""
+    if not trace.has_visits:
+        return
+    for visit in trace.visits:
+        _log.debug("gang visited", cycle=trace.cycle, **visit._asdict())
+    for step in trace.steps:
+        _log.debug(
+            "cycle step", cycle=trace.cycle, step=step.name, gangs=step.gangs, seconds=step.seconds
+        )

@@ -14,8 +14,9 @@ import numpy as np
 import structlog
 
 from bireme.core.errors import error_text
-from bireme.core.gangs import Gang, Key, Toleration
+from bireme.core.gangs import Gang, Key
 from bireme.core.nodes import CORDON
+from bireme.core.pod_constraints import Toleration
 from bireme.core.reasons import Reason
 from bireme.core.resources import NODE_ONLY
 from bireme.core.snapshot import ClusterSnapshot

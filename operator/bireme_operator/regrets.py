@@ -14,7 +14,7 @@ from typing import Final
 import structlog
 
 from bireme.core.decision import Decision
-from bireme.core.regret import Sample
+from bireme.core.regret import RegretSample
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.replay.questions import RegretAnswer, RegretQuestion
@@ -44,7 +44,7 @@ class Contestant:
 
     uid: str
     source: PolicySource
-    on_sample: Callable[[Sample, PolicySource], None]
+    on_sample: Callable[[RegretSample, PolicySource], None]
 
 
 @dataclass(slots=True)
@@ -145,7 +145,7 @@ class Regrets:
         else:
             outcome = "taken" if answer.gangs else "empty"
             if answer.gangs:
-                sample = Sample(answer.active_seconds, answer.shadow_seconds, answer.gangs)
+                sample = RegretSample(answer.active_seconds, answer.shadow_seconds, answer.gangs)
                 shadow.on_sample(sample, active)
         took = self.clock() - began
         self.metrics.shadow_samples.labels(outcome).inc()

@@ -14,7 +14,7 @@ from bireme.core.reasons import Reason
 from bireme.kube import names
 from bireme.kube.api.node_pool_scaler import ScaleTarget
 from bireme.kube.client import ApiError, NotLeader
-from bireme.kube.scale import Owner, Scale, ScaleFault, ScaleTargets, fault_of
+from bireme.kube.scale import ReplicaManager, Scale, ScaleFault, ScaleTargets, fault_of
 from bireme.tasks import Tasks
 from bireme_operator.metrics import PoolMetrics
 from bireme_operator.workqueue import BackOffs
@@ -140,14 +140,14 @@ class ScaleRequester:
             self.metrics.writes.labels("written").inc()
             _log.info("target scaled", pool=self.name, replicas=order.replicas)
 
-    def _respect(self, owners: tuple[Owner, ...]) -> None:
+    def _respect(self, owners: tuple[ReplicaManager, ...]) -> None:
         """Raise ScaleFault if another client manages the replicas."""
         for owner in owners:
             took_back = self._has_written and owner.manager != names.FIELD_MANAGER
             if owner.is_lasting or took_back:
                 raise ScaleFault(Reason.REPLICAS_OWNED_BY_ANOTHER, self._whose(owner))
 
-    def _whose(self, owner: Owner) -> str:
+    def _whose(self, owner: ReplicaManager) -> str:
         kind, name = self.target.kind, self.target.name
         how = "applies" if owner.applied else "has set"
         return (

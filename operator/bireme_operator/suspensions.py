@@ -63,7 +63,7 @@ class _Ref:
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class SuspendableOwner:
     """A Job or JobSet that can be suspended, as read, with the pods that stop with it."""
 
     ref: _Ref
@@ -206,7 +206,7 @@ class Suspensions:
 
     async def owners(
         self, group: Key, pods: Sequence[PodFacts], spare: Sequence[PodFacts], notes: list[str]
-    ) -> list[Owner]:
+    ) -> list[SuspendableOwner]:
         """Return the owners whose suspension stops some or all of ``pods``.
 
         An owner stops all of its pods, so each must be in ``pods`` or in ``spare``. The method adds
@@ -218,7 +218,7 @@ class Suspensions:
         families: dict[frozenset[str], list[PodFacts]] = {}
         for pod in (*pods, *spare):
             families.setdefault(pod.owner_uids, []).append(pod)
-        owners_by_ref: dict[_Ref, Owner] = {}
+        owners_by_ref: dict[_Ref, SuspendableOwner] = {}
         for uids in {pod.owner_uids: None for pod in pods}:
             if not uids or not staying.isdisjoint(uids):
                 continue
@@ -235,7 +235,9 @@ class Suspensions:
                 owners_by_ref[owner.ref] = replace(owner, pods=(*previous.pods, *family))
         return list(owners_by_ref.values())
 
-    async def _owner_of(self, group: Key, pod: PodFacts, *, has_all: bool) -> Owner | None:
+    async def _owner_of(
+        self, group: Key, pod: PodFacts, *, has_all: bool
+    ) -> SuspendableOwner | None:
         """Return the owner to suspend for a pod of ``group``; None without one.
 
         ``has_all`` is true if no pod of the group stays, in any job of a JobSet.
@@ -264,14 +266,14 @@ class Suspensions:
             return None  # its user suspended it and resumes it
         if not await self._may_list(ref.kind):
             return None
-        return Owner(ref, job.metadata.resource_version, bool(job.spec.suspend), ())
+        return SuspendableOwner(ref, job.metadata.resource_version, bool(job.spec.suspend), ())
 
     async def _may_list(self, kind: _Kind) -> bool:
         if kind not in self._listable_kinds:
             await self._list(kind)
         return kind in self._listable_kinds
 
-    async def stop(self, owner: Owner, group: Key) -> bool:
+    async def stop(self, owner: SuspendableOwner, group: Key) -> bool:
         """Suspend ``owner`` until its pods leave, then resume it; return whether they left.
 
         Raises:
@@ -291,13 +293,13 @@ class Suspensions:
             self._under_way.discard(owner.ref.uid)
         return worked
 
-    async def _suspend(self, owner: Owner, group: Key) -> None:
+    async def _suspend(self, owner: SuspendableOwner, group: Key) -> None:
         if owner.is_suspended:
             return
         meta = {"labels": {names.SUSPENDED_LABEL: group[1]}}
         await self._patch(owner.ref, owner.resource_version, meta, suspend=True)
 
-    async def _await_stop(self, owner: Owner) -> bool:
+    async def _await_stop(self, owner: SuspendableOwner) -> bool:
         """Return whether the controller has deleted the pods of ``owner`` within the limit."""
         began, waits = self.clock(), 0
         while self.clock() - began < _ACT_SECONDS:

@@ -1,6 +1,6 @@
 """``POST /what-if``: when a job would start, from the leader's latest snapshot.
 
-The body is a question as plain data (:class:`bireme.replay.what_if.Asked`). The caller needs
+The body is a question as plain data (:class:`bireme.replay.what_if.Inquiry`). The caller needs
 permission to list TrainingJobs in the namespaces of the question. A question about new jobs also
 needs permission to create them there. The answer names gangs in namespaces where the caller may
 list jobs, and counts the others.
@@ -26,7 +26,7 @@ from bireme.kube.tenancy import Tenancy
 from bireme.replay.record import RecordError
 from bireme.replay.what_if import (
     MAX_JOBS,
-    Asked,
+    Inquiry,
     Known,
     Told,
     WhatIfAnswer,
@@ -55,7 +55,7 @@ _log = structlog.get_logger(__name__)
 
 class _Body(msgspec.Struct, frozen=True, rename="camel"):
     api_version: str
-    question: Asked
+    question: Inquiry
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class WhatIfEndpoint:
             _log.info("what-if asked", status=status, seconds=seconds, **log_fields)
         return web.Response(body=body, content_type="application/json")
 
-    async def _answer(self, reader: Reader, question: Asked, leading: Leading) -> bytes:
+    async def _answer(self, reader: Reader, question: Inquiry, leading: Leading) -> bytes:
         for namespace in sorted(question.namespaces):
             await self.readers.require(reader, "list", namespace)
             if question.manifests:
@@ -136,7 +136,7 @@ class WhatIfEndpoint:
         self._asking[tenant] = namespaces
 
     async def _readable(
-        self, reader: Reader, question: Asked, snapshot: ClusterSnapshot
+        self, reader: Reader, question: Inquiry, snapshot: ClusterSnapshot
     ) -> frozenset[str] | None:
         """Return the namespaces whose gangs the answer may name, None for all.
 
@@ -153,7 +153,7 @@ class WhatIfEndpoint:
 
     async def _ask(
         self,
-        question: Asked,
+        question: Inquiry,
         readable: frozenset[str] | None,
         leading: Leading,
         current: Decided,
@@ -175,7 +175,7 @@ class WhatIfEndpoint:
             raise RequestRefused(503, message) from error
 
 
-def _context(leading: Leading, question: Asked, readable: frozenset[str] | None) -> Known:
+def _context(leading: Leading, question: Inquiry, readable: frozenset[str] | None) -> Known:
     tenancy = leading.tenancy
     by_name = {name: _class(tenancy, name) for name in tenancy.priority_classes()}
     return Known(
@@ -201,7 +201,7 @@ async def _body_of(request: web.Request) -> bytes:
     return body
 
 
-def _decode(body: bytes) -> Asked:
+def _decode(body: bytes) -> Inquiry:
     """Return the question in ``body``; raise RequestRefused if it is none."""
     try:
         envelope = msgspec.json.decode(body, type=_Body)

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from bireme.core.gangs import Gang, Role, Taint, Task
+from bireme.core.gangs import Gang, Role, Task
 from bireme.core.gpus import read_gpu_models
 from bireme.core.nodes import GrowablePool, Node, NodeTable
 from bireme.core.placement import placement_at
+from bireme.core.pod_constraints import Taint
 from bireme.core.queues import Queue
 from bireme.core.quotas import Quota
 from bireme.core.resources import IntArray, add, request_of

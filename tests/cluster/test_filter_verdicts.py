@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bireme.core.gangs import Toleration
+from bireme.core.pod_constraints import Toleration
 from bireme.kube import pods
 from tests.support.filters.comparison import DISABLED, PLANNED, Tally, compared
 from tests.support.filters.judge import Judge

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bireme.core.gangs import PLUGIN_WEIGHTS
+from bireme.core.pod_constraints import PLUGIN_WEIGHTS
 from tests.cluster.test_rules_over_pods import await_first_start, of_job, racks
 from tests.support.scenario.clusters import gpu_stack
 from tests.support.scenario.manifests import Manifest, pod_spec, task, training_job

@@ -10,7 +10,7 @@ import pytest
 
 from bireme.kube.api.node_pool_scaler import ScaleTarget
 from bireme.kube.client import ApiClient, ApiError
-from bireme.kube.scale import Owner, Scale, ScaleFault, ScaleTargets
+from bireme.kube.scale import ReplicaManager, Scale, ScaleFault, ScaleTargets
 from tools.controlplane.cluster import Cluster
 
 T = TypeVar("T")
@@ -83,10 +83,10 @@ def read(cluster: Cluster, target: ScaleTarget) -> Scale:
     return asked(cluster, lambda targets: targets.read(target))
 
 
-def owners(cluster: Cluster, target: ScaleTarget) -> tuple[Owner, ...]:
+def owners(cluster: Cluster, target: ScaleTarget) -> tuple[ReplicaManager, ...]:
     """Field managers that one node more would overrule."""
 
-    async def ask(targets: ScaleTargets) -> tuple[Owner, ...]:
+    async def ask(targets: ScaleTargets) -> tuple[ReplicaManager, ...]:
         scale = await targets.read(target)
         return await targets.owners(scale, scale.replicas + 1)
 
@@ -132,7 +132,9 @@ def test_who_created_the_target_does_not_look_after_its_replicas(
     cluster: Cluster, target: ScaleTarget
 ) -> None:
     create(cluster, target)
-    assert owners(cluster, target) == (Owner("kubectl-create", applied=False, by_scale=False),)
+    assert owners(cluster, target) == (
+        ReplicaManager("kubectl-create", applied=False, by_scale=False),
+    )
     assert not owners(cluster, target)[0].is_lasting
 
 
@@ -150,7 +152,7 @@ def test_field_manager_that_scaled_the_target_owns_its_replicas_until_handover(
     create(cluster, target)
     cluster.kubectl("scale", f"machines/{target.name}", "--replicas=3")
     cluster.kubectl("scale", f"machines/{target.name}", "--replicas=2")
-    assert owners(cluster, target) == (Owner("kubectl", applied=False, by_scale=True),)
+    assert owners(cluster, target) == (ReplicaManager("kubectl", applied=False, by_scale=True),)
     assert owners(cluster, target)[0].is_lasting
     patch = ("--type=merge", "--field-manager=bireme-operator", "-p", '{"spec":{"replicas":1}}')
     cluster.kubectl("patch", "machines", target.name, "--subresource=scale", *patch)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bireme.cli import leader
-from bireme.cli.cluster import Reader
+from bireme.cli.cluster import ClusterReader
 from bireme.cli.ui.drawing import colours, domains
 from bireme.cli.ui.live import Live
 from bireme.core.gpus import GPU
@@ -39,7 +39,7 @@ async def looking(api: FakeApi, folder: Path) -> AsyncIterator[Live]:
     options = parser.parse_args([])
     options.user = None
     client = await ApiClient.connect(api.kubeconfig(folder))
-    live = Live(Reader(client, "red"), options, "cluster")
+    live = Live(ClusterReader(client, "red"), options, "cluster")
     try:
         await live.start()
         yield live

@@ -6,15 +6,14 @@ in several styles, so that a reader which looks in one place only is found out.
 
 from typing import Any
 
-from bireme.core.gangs import (
+from bireme.core.gangs import Gang, Task
+from bireme.core.pod_constraints import (
     NO_PREFERENCES,
-    Gang,
     NodeConstraints,
     PodTerm,
     Preferences,
     Requirement,
     SelectorTerm,
-    Task,
     Toleration,
 )
 from bireme.core.queues import Queue

@@ -8,12 +8,12 @@ from typing import Any, Final
 import numpy as np
 from hypothesis import strategies as st
 
-from bireme.core.gangs import (
+from bireme.core.gangs import AffinityMode, Gang, Key, Role, RoleAffinity, Task
+from bireme.core.nodes import HOSTNAME_LABEL, Node, NodeTable
+from bireme.core.placement import CLUSTER_LEVEL, Placement, TaskPlacement
+from bireme.core.pod_constraints import (
     ANYWHERE,
     NO_PREFERENCES,
-    AffinityMode,
-    Gang,
-    Key,
     NodeConstraints,
     NodePreference,
     PodPreference,
@@ -21,16 +21,11 @@ from bireme.core.gangs import (
     PodTerm,
     Preferences,
     Requirement,
-    Role,
-    RoleAffinity,
     SelectorOperator,
     SelectorTerm,
     Taint,
-    Task,
     Toleration,
 )
-from bireme.core.nodes import HOSTNAME_LABEL, Node, NodeTable
-from bireme.core.placement import CLUSTER_LEVEL, Placement, TaskPlacement
 from bireme.core.queues import Queue
 from bireme.core.reasons import Reason
 from bireme.core.resources import Request, request_of

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from bireme.core.cycle import run_cycle
-from bireme.core.gangs import (
+from bireme.core.nodes import HOSTNAME_LABEL
+from bireme.core.pod_constraints import (
     PodKind,
     PodSelector,
     PodTerm,
@@ -21,7 +22,6 @@ from bireme.core.gangs import (
     SelectorOperator,
     SpreadLimit,
 )
-from bireme.core.nodes import HOSTNAME_LABEL
 from bireme.core.running import RunningTable
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot

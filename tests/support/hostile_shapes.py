@@ -9,8 +9,9 @@ from typing import Final
 
 import numpy as np
 
-from bireme.core.gangs import (
-    Gang,
+from bireme.core.gangs import Gang, Task
+from bireme.core.nodes import HOSTNAME_LABEL
+from bireme.core.pod_constraints import (
     NodeConstraints,
     PodKind,
     PodSelector,
@@ -18,9 +19,7 @@ from bireme.core.gangs import (
     Requirement,
     SelectorOperator,
     SelectorTerm,
-    Task,
 )
-from bireme.core.nodes import HOSTNAME_LABEL
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.testing import GPU, a_gang, a_node, a_snapshot, a_task
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from hypothesis import strategies as st
 
-from bireme.core.gangs import (
+from bireme.core.gangs import AffinityMode, Gang, Role, RoleAffinity, Task
+from bireme.core.nodes import GrowablePool, Node
+from bireme.core.pod_constraints import (
     ANYWHERE,
     NO_PREFERENCES,
-    AffinityMode,
-    Gang,
     HostPort,
     NodeConstraints,
     NodePreference,
@@ -23,16 +23,12 @@ from bireme.core.gangs import (
     PodTerm,
     Preferences,
     Requirement,
-    Role,
-    RoleAffinity,
     SelectorOperator,
     SelectorTerm,
     SpreadLimit,
     Taint,
-    Task,
     Toleration,
 )
-from bireme.core.nodes import GrowablePool, Node
 from bireme.core.pod_rules import Occupants, PodsOf
 from bireme.core.queues import Queue
 from bireme.core.quotas import Quota

@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from bireme.cli import leader
 from bireme.cli.arguments import UsageError
-from bireme.cli.cluster import ConsoleError, Reader
+from bireme.cli.cluster import ClusterReader, ConsoleError
 from bireme.cli.ui import listen, live, recorded
 from bireme.cli.ui.server import Board, Guard
 from bireme.kube.client import connection_errors
@@ -52,7 +52,7 @@ async def test_a_job_that_is_deleted_while_its_page_is_made_is_shown_as_it_was(
 ) -> None:
     key, found = ("red", "short"), msgspec.json.decode(JOB, type=live.Manifest)
 
-    class Deleting(Reader):
+    class Deleting(ClusterReader):
         async def objects_if_allowed(self, path: str, **selectors: str) -> None:
             source._dropping("TrainingJob")(key)
 
@@ -111,7 +111,7 @@ async def test_a_token_that_is_gone_is_why_the_board_does_not_know_what_is_kept(
     parser = argparse.ArgumentParser()
     leader.add_leader(parser)
     options = parser.parse_args([], argparse.Namespace(user=None))
-    source = live.Live(Reader(client, "red"), options, "a cluster")  # type: ignore[arg-type]
+    source = live.Live(ClusterReader(client, "red"), options, "a cluster")  # type: ignore[arg-type]
     await source._ask_reserved()
     assert "the token file /gone cannot be read" in source.view().kept_unknown
 

@@ -21,7 +21,7 @@ from bireme.contest.benchmark import (
     judge,
     policy_names,
 )
-from bireme.contest.candidates import Candidate, parts_at
+from bireme.contest.candidates import Contender, parts_at
 from bireme.contest.families import FAMILIES, LOADS, Family, find
 from bireme.contest.runs import Runs
 from bireme.contest.verdicts import Verdict
@@ -171,7 +171,7 @@ def _scope(options: argparse.Namespace) -> Scope:
                 hint = nearest(name, sorted({*names, *orderers}))
                 raise SettingError(f"no policy is called {name!r}; {hint}")
             if name not in names:
-                Candidate.read(name).policy()
+                Contender.read(name).policy()
     return Scope(
         training_blocks=options.training_blocks,
         part=options.part,

@@ -9,7 +9,7 @@ import time
 
 from bireme.cli import cluster as common
 from bireme.cli.arguments import Json, UsageError
-from bireme.cli.cluster import ConsoleError, Reader, ask, refusal
+from bireme.cli.cluster import ClusterReader, ConsoleError, ask, refusal
 from bireme.cli.gangs import ENDED_PHASES, GangLine, line_of
 from bireme.cli.named_jobs import PLURAL, live_job
 from bireme.core.times import duration
@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-async def _cancel(reader: Reader, options: argparse.Namespace) -> None:
+async def _cancel(reader: ClusterReader, options: argparse.Namespace) -> None:
     manifests = await _jobs_to_cancel(reader, options)
     if not manifests:
         sys.stdout.write("No job that has not ended has these labels.\n")
@@ -50,7 +50,7 @@ async def _cancel(reader: Reader, options: argparse.Namespace) -> None:
         sys.stdout.write(f"TrainingJob {gang.key} {done}: {_what_ends(gang, now)}\n")
 
 
-async def _jobs_to_cancel(reader: Reader, options: argparse.Namespace) -> list[Json]:
+async def _jobs_to_cancel(reader: ClusterReader, options: argparse.Namespace) -> list[Json]:
     if options.job:
         return [await live_job(reader, name, "cancelled") for name in options.job]
     path = names.path(PLURAL, reader.namespace)
@@ -62,7 +62,7 @@ async def _jobs_to_cancel(reader: Reader, options: argparse.Namespace) -> list[J
     ]
 
 
-async def _delete(reader: Reader, gang: GangLine, uid: str) -> bool:
+async def _delete(reader: ClusterReader, gang: GangLine, uid: str) -> bool:
     """Delete the job as it was read; return False if it was gone."""
     try:
         path = names.path(PLURAL, gang.namespace, gang.name)

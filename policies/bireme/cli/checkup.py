@@ -17,7 +17,7 @@ import msgspec
 
 from bireme.cli import installed
 from bireme.cli.arguments import Json
-from bireme.cli.cluster import ConsoleError, Reader, refusal
+from bireme.cli.cluster import ClusterReader, ConsoleError, refusal
 from bireme.cli.findings import Finding, Findings, State, condition, condition_text, some
 from bireme.cli.gangs import GangLine, line_of
 from bireme.cli.gpus import gpus_in
@@ -48,7 +48,7 @@ _FAULTS: Final = frozenset(str(reason) for reason in Reason if reason.is_configu
 _DIGITS: Final = re.compile("[0-9]+")
 
 
-async def examine(reader: Reader) -> list[Finding]:
+async def examine(reader: ClusterReader) -> list[Finding]:
     """Return all findings, the most fundamental ones first."""
     try:
         version_info: Json = msgspec.json.decode(await reader.client.get("/version"))
@@ -105,7 +105,7 @@ def _settings(facts: Installation) -> Iterator[Finding]:
 # --- kinds --------------------------------------------------------------------------------------
 
 
-async def _api_kinds(reader: Reader) -> set[str]:
+async def _api_kinds(reader: ClusterReader) -> set[str]:
     """Return the plurals of Bireme's kinds that the cluster serves."""
     try:
         api_group = msgspec.json.decode(await reader.client.get(f"/apis/{names.API_VERSION}"))
@@ -129,7 +129,7 @@ def _kinds(served_kinds: set[str]) -> Iterator[Finding]:
         yield Finding("kinds", State.FINE, f"{', '.join(sorted(served_kinds))} are served")
 
 
-async def _definitions(reader: Reader) -> Findings:
+async def _definitions(reader: ClusterReader) -> Findings:
     path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     listed = await reader.objects_if_allowed(path)
     if listed is None:
@@ -163,7 +163,7 @@ def _schemas(definition: Json) -> dict[str, Any]:
 # --- admission, rights, nodes -------------------------------------------------------------------
 
 
-async def _admission(reader: Reader, facts: Installation) -> Findings:
+async def _admission(reader: ClusterReader, facts: Installation) -> Findings:
     if facts.observes:
         return []
     root = "/apis/admissionregistration.k8s.io/v1"
@@ -207,7 +207,7 @@ _RIGHTS: Final = (
 """Verb, group, resource, subresource, whether the namespace suffices, and the commands for it."""
 
 
-async def _rights(reader: Reader) -> Findings:
+async def _rights(reader: ClusterReader) -> Findings:
     async def may(verb: str, group: str, resource: str, sub: str, in_one: bool, _: str) -> bool:
         attributes: Json = {"verb": verb, "group": group, "resource": resource, "subresource": sub}
         if in_one:
@@ -234,7 +234,7 @@ async def _rights(reader: Reader) -> Findings:
     return [Finding("rights", State.NOTE, f"you may not {'; '.join(lacking)}", helps)]
 
 
-async def _nodes(reader: Reader, facts: Installation) -> Findings:
+async def _nodes(reader: ClusterReader, facts: Installation) -> Findings:
     nodes = await reader.objects_if_allowed("/api/v1/nodes")
     if nodes is None:
         return [Finding("nodes", State.UNKNOWN, "you may not list nodes")]
@@ -305,7 +305,7 @@ def _pool_finding(pool: str, nodes: Sequence[Json]) -> Finding:
 # --- queues, policies, gangs --------------------------------------------------------------------
 
 
-async def _queues(reader: Reader) -> Findings:
+async def _queues(reader: ClusterReader) -> Findings:
     queues = await reader.objects_if_allowed(names.path("queues"))
     if queues is None:
         return [Finding("queues", State.UNKNOWN, "you may not list queues")]
@@ -331,7 +331,7 @@ async def _queues(reader: Reader) -> Findings:
     ]
 
 
-async def _policies(reader: Reader) -> Findings:
+async def _policies(reader: ClusterReader) -> Findings:
     policies = await reader.objects_if_allowed(names.path("schedulingpolicies"))
     if policies is None:
         return [Finding("policies", State.UNKNOWN, "you may not list SchedulingPolicies")]
@@ -353,7 +353,7 @@ async def _policies(reader: Reader) -> Findings:
     return [Finding("policies", State.FINE, of)]
 
 
-async def _gangs(reader: Reader, facts: Installation) -> Findings:
+async def _gangs(reader: ClusterReader, facts: Installation) -> Findings:
     manifests = await gangs_if_allowed(reader)
     scope = "of all namespaces"
     if manifests is None:

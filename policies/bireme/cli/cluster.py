@@ -37,7 +37,7 @@ _SHORT_WATCH_SECONDS: Final = 1.0
 _FORM: Final = "cli.bireme.dev/v1"
 
 
-class Reader:
+class ClusterReader:
     """An open connection to a cluster; ``namespace`` is the default namespace of the questions."""
 
     def __init__(self, client: ApiClient, namespace: str) -> None:
@@ -135,7 +135,7 @@ def refusal(error: ApiError, what: str) -> ConsoleError:
     return ConsoleError(f"cannot {what}: {error}")
 
 
-def ask(options: argparse.Namespace, question: Callable[[Reader], Awaitable[T]]) -> T:
+def ask(options: argparse.Namespace, question: Callable[[ClusterReader], Awaitable[T]]) -> T:
     """Return the answer to ``question`` about the cluster that ``options`` choose."""
 
     if options.groups and not options.user:
@@ -156,7 +156,7 @@ def ask(options: argparse.Namespace, question: Callable[[Reader], Awaitable[T]])
         )
         try:
             namespace = getattr(options, "namespace", None) or source.namespace()
-            return await question(Reader(client, namespace))
+            return await question(ClusterReader(client, namespace))
         finally:
             await client.close()
 

@@ -22,7 +22,7 @@ from bireme import settings_source
 from bireme.cli import cluster as common
 from bireme.cli import installed
 from bireme.cli.arguments import Json, naming
-from bireme.cli.cluster import ConsoleError, Reader, ask
+from bireme.cli.cluster import ClusterReader, ConsoleError, ask
 from bireme.core.cycle import run_cycle
 from bireme.core.decision import Decision
 from bireme.core.errors import BiremeError
@@ -66,7 +66,7 @@ class PolicyInForce:
     remarks: tuple[str, ...] = ()
 
 
-async def settings_of(reader: Reader, environ: Mapping[str, str]) -> Settings:
+async def settings_of(reader: ClusterReader, environ: Mapping[str, str]) -> Settings:
     """Return the settings of the operator of the cluster."""
     remarks: tuple[str, ...] = ()
     if named_file := environ.get(CONFIG_VARIABLE):
@@ -81,7 +81,7 @@ async def settings_of(reader: Reader, environ: Mapping[str, str]) -> Settings:
     return Settings(scheduling, source, str(directory or ""), remarks)
 
 
-async def _chart_settings(reader: Reader) -> tuple[Mapping[str, Any], str, tuple[str, ...]]:
+async def _chart_settings(reader: ClusterReader) -> tuple[Mapping[str, Any], str, tuple[str, ...]]:
     """Return document, source and remarks of the chart's ConfigMap; without one, the defaults."""
     texts = await installed.settings_texts(reader)
     if texts is not None and len(texts) > 1:
@@ -241,7 +241,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     environ = {**os.environ, **({CONFIG_VARIABLE: str(options.config)} if options.config else {})}
 
-    async def question(reader: Reader) -> tuple[Settings, ClusterState, int]:
+    async def question(reader: ClusterReader) -> tuple[Settings, ClusterState, int]:
         with naming("--config") if options.config else nullcontext():
             settings = await settings_of(reader, environ)
         return settings, *await state_of(reader, settings.scheduling, options.node)
@@ -286,7 +286,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def state_of(
-    reader: Reader, settings: SchedulingSettings, drained: Collection[str]
+    reader: ClusterReader, settings: SchedulingSettings, drained: Collection[str]
 ) -> tuple[ClusterState, int]:
     """Return the cluster as the operator sees it, and how many other pods a drain would move."""
     state = ClusterState(settings)

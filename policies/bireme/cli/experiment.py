@@ -16,7 +16,7 @@ from typing import Final
 
 from bireme import registry
 from bireme.cli.arguments import UsageError, naming
-from bireme.contest.candidates import Candidate
+from bireme.contest.candidates import Contender
 from bireme.core.accelerators import DEFAULT
 from bireme.core.errors import BiremeError, error_text
 from bireme.core.estimates import RuntimeHistory
@@ -194,7 +194,7 @@ def find_own(names: Sequence[str]) -> None:
 
 def _contender(name: str, general: SchedulingSettings) -> tuple[Policy, SchedulingSettings]:
     with _making("--policy", name):
-        settings = Candidate.read(name, general).settings(general)
+        settings = Contender.read(name, general).settings(general)
     return as_set(settings, "--policy", name)
 
 

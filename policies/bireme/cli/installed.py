@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from bireme import settings_source
 from bireme.cli.arguments import Json
-from bireme.cli.cluster import Reader
+from bireme.cli.cluster import ClusterReader
 from bireme.core.errors import SettingError
 
 SETTINGS: Final = "settings.yaml"
@@ -21,7 +21,7 @@ def component_of(manifest: Json) -> str:
     return str(labels.get(_COMPONENT, ""))
 
 
-async def settings_texts(reader: Reader) -> dict[str, str] | None:
+async def settings_texts(reader: ClusterReader) -> dict[str, str] | None:
     """Return the settings of every operator, by namespace and name of its ConfigMap.
 
     None if the caller may not list ConfigMaps.
@@ -39,7 +39,7 @@ async def settings_texts(reader: Reader) -> dict[str, str] | None:
     }
 
 
-async def objects(reader: Reader, path: str) -> list[Json] | None:
+async def objects(reader: ClusterReader, path: str) -> list[Json] | None:
     """Return the chart's objects of a collection; None if the caller may not list them."""
     return await reader.objects_if_allowed(path, labelSelector=_PART_OF)
 
@@ -81,7 +81,7 @@ class Installation:
         return next(of, None)
 
 
-async def installation(reader: Reader, minor: int) -> Installation:
+async def installation(reader: ClusterReader, minor: int) -> Installation:
     """Return the objects and settings of the chart on a cluster of Kubernetes 1.``minor``."""
     texts = await settings_texts(reader)
     settings: Mapping[str, Any] = {}

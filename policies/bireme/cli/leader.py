@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol, TypeVar
 import msgspec
 
 from bireme.cli.arguments import Json
-from bireme.cli.cluster import ConsoleError, Reader, refusal
+from bireme.cli.cluster import ClusterReader, ConsoleError, refusal
 from bireme.kube import names
 from bireme.kube.client import ApiError
 
@@ -87,7 +87,7 @@ def _place(text: str) -> _Place:
     return _Place(namespace, name)
 
 
-async def fetch(reader: Reader, options: argparse.Namespace, request: Request) -> bytes:
+async def fetch(reader: ClusterReader, options: argparse.Namespace, request: Request) -> bytes:
     """Return the leader's answer; ConsoleError if there is none, or if it is refused."""
     place: _Place = options.outlook_service
     for remaining in reversed(range(_TICKETS)):
@@ -104,7 +104,7 @@ async def fetch(reader: Reader, options: argparse.Namespace, request: Request) -
 
 
 async def _answer(
-    reader: Reader, place: _Place, request: Request, headers: dict[str, str]
+    reader: ClusterReader, place: _Place, request: Request, headers: dict[str, str]
 ) -> bytes:
     body = None if request.body is None else msgspec.json.encode(request.body)
     for remaining in reversed(range(_TRIES)):
@@ -175,7 +175,7 @@ def decode(text: bytes, kind: type[_T], version: str) -> _T:
 
 
 @asynccontextmanager
-async def _ticket(reader: Reader, place: _Place, request: Request) -> AsyncIterator[str]:
+async def _ticket(reader: ClusterReader, place: _Place, request: Request) -> AsyncIterator[str]:
     """Create a ticket of the caller for the time of the block; yield its header."""
     secret, name = secrets.token_urlsafe(32), f"ask-{secrets.token_hex(8)}"
     digest = hashlib.sha256(secret.encode()).hexdigest()
@@ -191,7 +191,7 @@ async def _ticket(reader: Reader, place: _Place, request: Request) -> AsyncItera
             await reader.client.delete(f"{path}/{name}")
 
 
-async def _create(reader: Reader, path: str, name: str, digest: str) -> None:
+async def _create(reader: ClusterReader, path: str, name: str, digest: str) -> None:
     ticket = {
         "apiVersion": names.API_VERSION,
         "kind": "Ticket",
@@ -208,7 +208,7 @@ async def _create(reader: Reader, path: str, name: str, digest: str) -> None:
         await reader.client.create(path, ticket)
 
 
-async def _caller(reader: Reader) -> dict[str, Any]:
+async def _caller(reader: ClusterReader) -> dict[str, Any]:
     """Return the caller's identity at the API server, as fields of a ticket."""
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     review: Json = msgspec.json.decode(await reader.client.create(_REVIEWS, body))

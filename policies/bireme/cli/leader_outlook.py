@@ -9,7 +9,7 @@ import msgspec
 
 from bireme.cli import leader
 from bireme.cli.arguments import Json
-from bireme.cli.cluster import Reader
+from bireme.cli.cluster import ClusterReader
 from bireme.core.play import Cut
 from bireme.core.times import duration
 from bireme.kube import quantities
@@ -25,7 +25,7 @@ CUTS: Final = {
 }
 
 
-class EstimatedStart(msgspec.Struct, frozen=True, rename="camel"):
+class LeaderEstimate(msgspec.Struct, frozen=True, rename="camel"):
     """The range of a start: times in RFC 3339, ``latest`` and coverage where they are known."""
 
     earliest: str
@@ -44,7 +44,7 @@ class ForeseenGang(msgspec.Struct, frozen=True, rename="camel"):
     position: int | None
     reason: str | None
     start: str | None
-    estimated_start: EstimatedStart | None
+    estimated_start: LeaderEstimate | None
 
 
 class LeaderOutlook(msgspec.Struct, frozen=True, rename="camel"):
@@ -61,7 +61,7 @@ class LeaderOutlook(msgspec.Struct, frozen=True, rename="camel"):
 
 
 async def fetch(
-    reader: Reader, options: argparse.Namespace, namespaces: Sequence[str] = ()
+    reader: ClusterReader, options: argparse.Namespace, namespaces: Sequence[str] = ()
 ) -> LeaderOutlook:
     """Return the leader's outlook, of ``namespaces`` or of all that the caller may read.
 

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from bireme.cli import leader
-from bireme.cli.cluster import Reader
+from bireme.cli.cluster import ClusterReader
 
 _VERSION: Final = "reservations.bireme.dev/v1"
 
@@ -27,7 +27,7 @@ class _Reservations(msgspec.Struct, frozen=True, rename="camel"):
 
 
 async def fetch(
-    reader: Reader, options: argparse.Namespace, namespaces: Sequence[str]
+    reader: ClusterReader, options: argparse.Namespace, namespaces: Sequence[str]
 ) -> ReservedDevices:
     """Return the devices reserved for ``namespaces``, or for all that the caller may read.
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 from bireme.cli import cluster as common
 from bireme.cli import colours
 from bireme.cli.arguments import UsageError
-from bireme.cli.cluster import ConsoleError, Reader, ask
+from bireme.cli.cluster import ClusterReader, ConsoleError, ask
 from bireme.cli.gangs import GangLine, line_of
 from bireme.core.times import duration
 from bireme.kube import names
@@ -76,7 +76,7 @@ def _selectors(options: argparse.Namespace) -> Mapping[str, str]:
 
 
 async def _list_gangs(
-    reader: Reader, options: argparse.Namespace
+    reader: ClusterReader, options: argparse.Namespace
 ) -> list[tuple[str, list[GangLine], str]]:
     """Return kind, gangs and version of every kind of gang."""
     namespace = None if options.all_namespaces else reader.namespace
@@ -90,7 +90,7 @@ async def _list_gangs(
     return listings
 
 
-async def _watch(reader: Reader, options: argparse.Namespace) -> None:
+async def _watch(reader: ClusterReader, options: argparse.Namespace) -> None:
     """Write all gangs, and then each gang whose line changes or that is deleted."""
     namespace = None if options.all_namespaces else reader.namespace
     news: asyncio.Queue[tuple[str, GangLine] | ConsoleError] = asyncio.Queue()

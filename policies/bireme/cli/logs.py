@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from bireme.cli import cluster as common
 from bireme.cli.arguments import Json, UsageError, whole
-from bireme.cli.cluster import ConsoleError, Reader, ask, refusal
+from bireme.cli.cluster import ClusterReader, ConsoleError, ask, refusal
 from bireme.cli.gangs import ENDED_PHASES, GangLine, line_of
 from bireme.cli.why import parse_gang_name
 from bireme.kube import names
@@ -77,7 +77,7 @@ class _Logs:
         self._options = options
         self._plural, self._name = plural, name
 
-    async def show(self, reader: Reader) -> int:
+    async def show(self, reader: ClusterReader) -> int:
         """Write the logs that exist; return 1 if no replica has one."""
         line = await self._line(reader)
         sources = await self._sources(reader)
@@ -88,7 +88,7 @@ class _Logs:
         results = [await self._write(reader, source) for source in sources]
         return int(not any(results))
 
-    async def follow(self, reader: Reader) -> int:
+    async def follow(self, reader: ClusterReader) -> int:
         """Write new lines until the gang has ended and its logs are complete."""
         tasks: dict[str, asyncio.Task[bool]] = {}
         try:
@@ -118,10 +118,10 @@ class _Logs:
                 task.cancel()
             await asyncio.gather(*tasks.values(), return_exceptions=True)
 
-    async def _line(self, reader: Reader) -> GangLine:
+    async def _line(self, reader: ClusterReader) -> GangLine:
         return line_of(await reader.get(self._plural, self._name, reader.namespace))
 
-    async def _sources(self, reader: Reader) -> list[_Source]:
+    async def _sources(self, reader: ClusterReader) -> list[_Source]:
         """Return the chosen replicas' containers, by task and index."""
         options = self._options
         pods = await reader.objects(
@@ -131,7 +131,7 @@ class _Logs:
         selected_pods = [pod for pod in pods if _is_chosen(pod, options.task, options.index)]
         return [_source(pod, options.container) for pod in sorted(selected_pods, key=_place)]
 
-    async def _write(self, reader: Reader, source: _Source) -> bool:
+    async def _write(self, reader: ClusterReader, source: _Source) -> bool:
         """Write one log; return False, with a message, if it cannot be read."""
         params = {"container": source.container}
         if self._options.follow:

@@ -14,7 +14,7 @@ import msgspec
 
 from bireme.cli import cluster as common
 from bireme.cli.arguments import Json, UsageError
-from bireme.cli.cluster import ConsoleError, Reader, ask, refusal
+from bireme.cli.cluster import ClusterReader, ConsoleError, ask, refusal
 from bireme.core.times import clock_time
 from bireme.kube import names, nodes, quantities, wire
 from bireme.kube.client import ApiError
@@ -107,7 +107,7 @@ def _moment(argument: str, text: str, now: float) -> float:
         ) from None
 
 
-async def _annotate(reader: Reader, node_names: Sequence[str], value: str | None) -> None:
+async def _annotate(reader: ClusterReader, node_names: Sequence[str], value: str | None) -> None:
     """Set the annotation of all nodes, or of none if one does not exist."""
     existing = {node["metadata"]["name"] for node in await reader.objects(_PATH)}
     for name in node_names:
@@ -121,7 +121,9 @@ async def _annotate(reader: Reader, node_names: Sequence[str], value: str | None
             raise refusal(error, f"patch node {name}") from error
 
 
-async def _list_maintenance(reader: Reader, node_names: Sequence[str]) -> list[NodeMaintenance]:
+async def _list_maintenance(
+    reader: ClusterReader, node_names: Sequence[str]
+) -> list[NodeMaintenance]:
     entries = []
     for manifest in await reader.objects(_PATH):
         about = _metadata(manifest)

@@ -4,14 +4,14 @@ A command reads all of them before it changes the first, so that a wrong name ch
 """
 
 from bireme.cli.arguments import Json
-from bireme.cli.cluster import ConsoleError, Reader
+from bireme.cli.cluster import ClusterReader, ConsoleError
 from bireme.cli.gangs import ENDED_PHASES, line_of
 from bireme.kube import names
 
 PLURAL = names.PLURALS["TrainingJob"]
 
 
-async def live_job(reader: Reader, argument: str, done: str) -> Json:
+async def live_job(reader: ClusterReader, argument: str, done: str) -> Json:
     """Return the manifest of the job; ``done`` names the action, as a participle, in errors.
 
     Raises:

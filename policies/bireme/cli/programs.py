@@ -17,7 +17,7 @@ import msgspec
 
 from bireme.cli import installed
 from bireme.cli.arguments import Json
-from bireme.cli.cluster import Reader
+from bireme.cli.cluster import ClusterReader
 from bireme.cli.findings import Finding, Findings, State, condition, condition_text
 from bireme.cli.installed import Installation
 from bireme.kube import names, quantities
@@ -165,7 +165,7 @@ def _version_in(manifest: Json) -> str:
     return str(manifest["metadata"].get("resourceVersion"))
 
 
-async def operator_leads(reader: Reader, facts: Installation) -> Findings:
+async def operator_leads(reader: ClusterReader, facts: Installation) -> Findings:
     """Check that one operator holds the cluster and renews its claim, unless it only observes."""
     check = "operator leads"
     if facts.observes:
@@ -192,7 +192,7 @@ async def operator_leads(reader: Reader, facts: Installation) -> Findings:
     return findings
 
 
-async def scheduler_leads(reader: Reader, facts: Installation) -> Findings:
+async def scheduler_leads(reader: ClusterReader, facts: Installation) -> Findings:
     """Check that one kube-scheduler holds the Lease in its release's namespace and renews it."""
     if facts.observes:
         return []
@@ -225,7 +225,7 @@ def _namespaces(facts: Installation, component: str) -> set[str]:
 
 
 async def _leader_finding(
-    reader: Reader, records: Sequence[_Record], title: str, check: str, helps: str
+    reader: ClusterReader, records: Sequence[_Record], title: str, check: str, helps: str
 ) -> Finding:
     holders = [record for record in records if record.statement.holder]
     if not holders:
@@ -242,7 +242,7 @@ async def _leader_finding(
     return Finding(check, State.FINE, f"{live[0].who} holds {title} and renews it")
 
 
-async def _is_renewed(reader: Reader, record: _Record) -> bool:
+async def _is_renewed(reader: ClusterReader, record: _Record) -> bool:
     # Whatever stands in it, it is looked at for a minute at most.
     seconds = record.statement.seconds or _LEASE_SECONDS
     renewed = quantities.parse_timestamp(record.renewed)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from bireme.cli import cluster as common
 from bireme.cli import colours
 from bireme.cli.arguments import Json
-from bireme.cli.cluster import ConsoleError, Reader, ask
+from bireme.cli.cluster import ClusterReader, ConsoleError, ask
 from bireme.cli.gangs import GangLine, in_line
 from bireme.cli.why import Explanation, gangs_if_allowed, starts_in
 from bireme.core.times import duration
@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-async def all_gangs(reader: Reader, options: argparse.Namespace) -> tuple[list[Json], str]:
+async def all_gangs(reader: ClusterReader, options: argparse.Namespace) -> tuple[list[Json], str]:
     """Return the gangs of the requested namespace, or of all, and a remark if some are hidden."""
     everywhere = options.all_namespaces
     manifests = await gangs_if_allowed(reader, None if everywhere else options.namespace)

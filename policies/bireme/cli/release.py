@@ -22,7 +22,7 @@ import msgspec
 
 from bireme.cli import cluster as common
 from bireme.cli.arguments import Json
-from bireme.cli.cluster import Reader, ask, refusal
+from bireme.cli.cluster import ClusterReader, ask, refusal
 from bireme.kube import names
 from bireme.kube.client import ApiError
 
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    async def question(reader: Reader) -> int:
+    async def question(reader: ClusterReader) -> int:
         spaces = await _namespaces(reader) if options.all_namespaces else [reader.namespace]
         unreleased = 0
         for space in spaces:
@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
     return ask(options, question)
 
 
-async def _namespaces(reader: Reader) -> list[str]:
+async def _namespaces(reader: ClusterReader) -> list[str]:
     """Return the namespaces that enforce their queues, or have pods behind Bireme's gate."""
     pods = await reader.objects("/api/v1/pods", fieldSelector=_OURS)
     waiting = {pod["metadata"]["namespace"] for pod in pods if _waits(pod)}
@@ -117,7 +117,7 @@ class _Workload:
 class _Release:
     """Releases one namespace, or reports in a dry run what that would change."""
 
-    reader: Reader
+    reader: ClusterReader
     namespace: str
     is_dry: bool
     _was_enforced: bool = False

@@ -13,7 +13,7 @@ import pydantic
 
 from bireme.cli import cluster as common
 from bireme.cli.arguments import Json, whole
-from bireme.cli.cluster import ConsoleError, Reader, ask, refusal
+from bireme.cli.cluster import ClusterReader, ConsoleError, ask, refusal
 from bireme.cli.gangs import line_of
 from bireme.cli.named_jobs import PLURAL, live_job
 from bireme.kube import names
@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-async def _scale(reader: Reader, job: str, replicas: int) -> None:
+async def _scale(reader: ClusterReader, job: str, replicas: int) -> None:
     manifest = await live_job(reader, job, "scaled")
     about, key = manifest["metadata"], line_of(manifest).key
     index, min_replicas, max_replicas = _elastic_task(manifest, key)

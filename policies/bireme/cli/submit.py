@@ -23,7 +23,7 @@ import pydantic
 from bireme.cli import cluster as common
 from bireme.cli import leader, manifest_files
 from bireme.cli.arguments import Json, UsageError, add_what_if, naming
-from bireme.cli.cluster import ConsoleError, Reader, ask, refusal
+from bireme.cli.cluster import ClusterReader, ConsoleError, ask, refusal
 from bireme.cli.gangs import ENDED_PHASES, GangLine, line_of
 from bireme.core.times import duration
 from bireme.kube import names, wire
@@ -184,7 +184,7 @@ def run(options: argparse.Namespace) -> int:
         if is_set:
             raise UsageError(f"argument {name}: has a meaning with --dry-run alone; add that")
 
-    async def question(reader: Reader) -> int:
+    async def question(reader: ClusterReader) -> int:
         collections = Collections(reader)
         await check(reader, manifests, collections)
         if options.check:
@@ -202,7 +202,7 @@ def run(options: argparse.Namespace) -> int:
 def _dry_run(options: argparse.Namespace, manifests: Sequence[Json]) -> int:
     # Imported here: they load the whole scheduler.
     from bireme.cli import what_if
-    from bireme.replay.what_if import Asked
+    from bireme.replay.what_if import Inquiry
 
     wrong = 0
     for manifest in manifests:
@@ -219,7 +219,7 @@ def _dry_run(options: argparse.Namespace, manifests: Sequence[Json]) -> int:
         )
     with naming("--try"):
         tries = [what_if.change_of([change]) for change in options.tries]
-    question = Asked(
+    question = Inquiry(
         manifests=jobs,
         namespace=options.namespace or "",
         tries=tries,
@@ -232,7 +232,7 @@ def _dry_run(options: argparse.Namespace, manifests: Sequence[Json]) -> int:
 class Collections:
     """Paths at which manifests are created; other API groups are discovered once for each."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: ClusterReader) -> None:
         self._reader = reader
         self._served: dict[str, list[Json]] = {}
 
@@ -261,7 +261,7 @@ class Collections:
         return resource_list.get("resources") or []
 
 
-async def check(reader: Reader, manifests: Sequence[Json], collections: Collections) -> None:
+async def check(reader: ClusterReader, manifests: Sequence[Json], collections: Collections) -> None:
     """Print all findings; raise ConsoleError if there are errors among them."""
     queues = await reader.objects_if_allowed(names.path("queues"))
     linted = [(manifest, lint(manifest)) for manifest in manifests]
@@ -292,7 +292,7 @@ def _report(manifest: Json, findings: Findings) -> int:
     return len(findings.errors)
 
 
-async def _queue_of(reader: Reader, manifest: Json) -> str:
+async def _queue_of(reader: ClusterReader, manifest: Json) -> str:
     """Return the queue of the gang; empty if only its namespace names it and may not be read."""
     if named := (manifest.get("spec") or {}).get("queue"):
         return str(named)
@@ -305,7 +305,7 @@ async def _queue_of(reader: Reader, manifest: Json) -> str:
     return labels.get(names.DEFAULT_QUEUE_LABEL) or names.DEFAULT_QUEUE
 
 
-async def _refusal(reader: Reader, manifest: Json, collections: Collections) -> list[str]:
+async def _refusal(reader: ClusterReader, manifest: Json, collections: Collections) -> list[str]:
     """Return the API server's objections to a manifest, by a dry run."""
     path = await collections.path(manifest)
     if path is None:
@@ -326,7 +326,7 @@ async def _refusal(reader: Reader, manifest: Json, collections: Collections) -> 
     return []
 
 
-async def send(reader: Reader, manifest: Json, collections: Collections) -> GangLine | None:
+async def send(reader: ClusterReader, manifest: Json, collections: Collections) -> GangLine | None:
     """Create the object, and print that; return its line if it is a gang."""
     path = await collections.path(manifest)
     if path is None:
@@ -345,7 +345,7 @@ async def send(reader: Reader, manifest: Json, collections: Collections) -> Gang
     return gang
 
 
-async def follow(reader: Reader, sent: Sequence[GangLine], seconds: float, goal: str) -> int:
+async def follow(reader: ClusterReader, sent: Sequence[GangLine], seconds: float, goal: str) -> int:
     """Print every change until all have reached the ``goal``; return 1 if one fails, else 0."""
     until = time.monotonic() + seconds
     last_states: dict[str, tuple[str, str]] = {}

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from bireme.cli import cluster as common
-from bireme.cli.cluster import Reader, ask, refusal
+from bireme.cli.cluster import ClusterReader, ask, refusal
 from bireme.cli.named_jobs import PLURAL, live_job
 from bireme.kube import names
 from bireme.kube.client import ApiError
@@ -25,7 +25,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-async def _change(reader: Reader, jobs: Sequence[str], *, suspends: bool) -> None:
+async def _change(reader: ClusterReader, jobs: Sequence[str], *, suspends: bool) -> None:
     """Suspend or resume all jobs, or none if one is missing or has ended."""
     done = "suspended" if suspends else "resumed"
     manifests = [await live_job(reader, name, done) for name in jobs]

@@ -15,7 +15,7 @@ from typing import Final
 from bireme.cli import cluster as common
 from bireme.cli import colours
 from bireme.cli.arguments import Json
-from bireme.cli.cluster import Reader, ask
+from bireme.cli.cluster import ClusterReader, ask
 from bireme.cli.gangs import GangLine, in_line, line_of
 from bireme.cli.gpus import gpus_in
 from bireme.cli.queues import all_gangs, table
@@ -47,11 +47,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     is_live = sys.stdout.isatty() and not options.once
 
-    async def once(reader: Reader) -> int:
+    async def once(reader: ClusterReader) -> int:
         sys.stdout.write(await screen(reader, options))
         return 0
 
-    async def live(reader: Reader) -> int:
+    async def live(reader: ClusterReader) -> int:
         text = await screen(reader, options)  # an error is written to the normal screen
         sys.stdout.write(_BEGIN)
         try:
@@ -74,7 +74,7 @@ def _frame(text: str, columns: int, lines: int) -> str:
     return _HOME + "".join(f"{line}{_REST_OF_LINE}\n" for line in visible) + _REST_OF_SCREEN
 
 
-async def screen(reader: Reader, options: argparse.Namespace) -> str:
+async def screen(reader: ClusterReader, options: argparse.Namespace) -> str:
     """Return one picture of the cluster, as far as the caller may see it."""
     manifests, remark = await all_gangs(reader, options)
     queues = await reader.objects_if_allowed(names.path("queues"))

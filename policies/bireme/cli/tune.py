@@ -27,7 +27,7 @@ from bireme.cli.arguments import (
     write_results,
 )
 from bireme.cli.experiment import find_own
-from bireme.contest.candidates import Candidate
+from bireme.contest.candidates import Contender
 from bireme.contest.runs import Runs
 from bireme.contest.worlds import World
 from bireme.core.times import clock_time, duration
@@ -265,7 +265,7 @@ def _report(past: Past, result: SearchResult, judgement: Judgement, files: Seque
     return "\n".join(lines) + "\n"
 
 
-def _short(candidate: Candidate, result: SearchResult) -> str:
+def _short(candidate: Contender, result: SearchResult) -> str:
     return "learned-index, fitted" if candidate == result.index else candidate.name
 
 
@@ -284,12 +284,12 @@ class _Progress:
         self._show("reading the record", share)
 
     def counting(
-        self, play_all: Callable[[Sequence[tuple[Candidate, World]]], list[SimulationMetrics]]
-    ) -> Callable[[Sequence[tuple[Candidate, World]]], list[SimulationMetrics]]:
+        self, play_all: Callable[[Sequence[tuple[Contender, World]]], list[SimulationMetrics]]
+    ) -> Callable[[Sequence[tuple[Contender, World]]], list[SimulationMetrics]]:
         """Return ``play_all`` with its runs counted."""
         self._began = time.monotonic()
 
-        def play_and_count(pairs: Sequence[tuple[Candidate, World]]) -> list[SimulationMetrics]:
+        def play_and_count(pairs: Sequence[tuple[Contender, World]]) -> list[SimulationMetrics]:
             metrics = play_all(pairs)
             self._done += len(pairs)
             return metrics

@@ -20,9 +20,16 @@ from bireme.core.play import Cut
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.times import clock_time, duration
-from bireme.core.what_if import Begins, Change, Foreseen, Others, PriorityClass, WhatIfError
+from bireme.core.what_if import (
+    Begins,
+    ExpectedStart,
+    GangChange,
+    Others,
+    PriorityClass,
+    WhatIfError,
+)
 from bireme.kube.conditions import cleaned
-from bireme.replay.what_if import Asked, Known, NamedChange, Told, check_changes, gangs_of
+from bireme.replay.what_if import Inquiry, Known, NamedChange, Told, check_changes, gangs_of
 from bireme.replay.what_if import answers as told_of
 
 _VERSION: Final = "cli.bireme.dev/v1"
@@ -47,7 +54,7 @@ class Answered:
     policy: str
 
 
-def answers(options: argparse.Namespace, question: Asked) -> Answered:
+def answers(options: argparse.Namespace, question: Inquiry) -> Answered:
     """Return the answers: one for each manifest, or one for the gang that waits."""
     if options.record:
         return _of_record(options, question)
@@ -115,7 +122,7 @@ def _classes_of(options: argparse.Namespace) -> dict[str, PriorityClass]:
 # --- from a record -----------------------------------------------------------------------------
 
 
-def _of_record(options: argparse.Namespace, question: Asked) -> Answered:
+def _of_record(options: argparse.Namespace, question: Inquiry) -> Answered:
     # Imported here, as they load the simulator.
     from bireme.cli.outlook import last_cycle, policy_that_decided
 
@@ -147,7 +154,7 @@ def record_facts(
     )
 
 
-def _namespace_of(snapshot: ClusterSnapshot, question: Asked) -> str:
+def _namespace_of(snapshot: ClusterSnapshot, question: Inquiry) -> str:
     """Return the namespace of the question, or else that of the only gang of its name."""
     kind, name = question.kind, question.name
     every = [*snapshot.waiting, *(running_gang.gang for running_gang in snapshot.running)]
@@ -167,7 +174,7 @@ class _LeaderAnswers(msgspec.Struct, frozen=True, rename="camel"):
     answers: list[Told]
 
 
-def _of_leader(options: argparse.Namespace, question: Asked) -> Answered:
+def _of_leader(options: argparse.Namespace, question: Inquiry) -> Answered:
     for name, value in (
         ("--priority-class", options.priority_classes),
         ("--checkpoints", options.checkpoints),
@@ -182,7 +189,7 @@ def _of_leader(options: argparse.Namespace, question: Asked) -> Answered:
 
 
 async def of_leader(
-    reader: common.Reader, options: argparse.Namespace, question: Asked, otherwise: str
+    reader: common.ClusterReader, options: argparse.Namespace, question: Inquiry, otherwise: str
 ) -> Answered:
     """Return the leader's answers, with the rights of ``reader``.
 
@@ -245,14 +252,14 @@ def _facts(result: Told, policy: str) -> Iterator[tuple[str, str]]:
         yield "but", remark
 
 
-def _room(foreseen: Foreseen) -> Iterator[tuple[str, str]]:
+def _room(foreseen: ExpectedStart) -> Iterator[tuple[str, str]]:
     if foreseen.stops.count:
         yield "stops", _others(foreseen.stops)
     if foreseen.shrinks.count:
         yield "shrinks", _others(foreseen.shrinks)
 
 
-def _start(foreseen: Foreseen, now: float) -> str:
+def _start(foreseen: ExpectedStart, now: float) -> str:
     if foreseen.cut is not None or foreseen.start is None:
         suffix = f": {_CUTS[foreseen.cut]}" if foreseen.cut is not None else ""
         return f"not foreseen{suffix}"
@@ -273,11 +280,11 @@ def _others(gangs: Others) -> str:
     return f"{', '.join(gangs.named)}{more}"
 
 
-def _change(change: Change) -> str:
+def _change(change: GangChange) -> str:
     return " and ".join(_words(change))
 
 
-def _words(change: Change) -> Iterator[str]:
+def _words(change: GangChange) -> Iterator[str]:
     for task, count in change.replicas.items():
         yield f"{count} {task}"
     if change.queue:
@@ -326,7 +333,7 @@ def _json(result: Told, policy: str) -> Json:
     }
 
 
-def _json_of(foreseen: Foreseen, now: float) -> Json:
+def _json_of(foreseen: ExpectedStart, now: float) -> Json:
     start = foreseen.start
     return {
         "begins": foreseen.begins.value,
@@ -347,7 +354,7 @@ def _json_others(gangs: Others) -> Json:
     return {"count": gangs.count, "named": list(gangs.named)}
 
 
-def _json_change(change: Change) -> Json:
+def _json_change(change: GangChange) -> Json:
     result: Json = {}
     if change.replicas:
         result["replicas"] = dict(change.replicas)

@@ -14,7 +14,7 @@ from typing import Final
 from bireme.cli import cluster as common
 from bireme.cli import colours, leader
 from bireme.cli.arguments import Json, add_what_if, naming, pair
-from bireme.cli.cluster import ConsoleError, Reader, ask
+from bireme.cli.cluster import ClusterReader, ConsoleError, ask
 from bireme.cli.gangs import ENDED_PHASES, GangLine, in_line, line_of
 from bireme.core.reasons import Attention, Reason
 from bireme.core.times import duration
@@ -268,13 +268,13 @@ def parse_gang_name(argument: str) -> tuple[str, str]:
 def _write_what_if(options: argparse.Namespace, plural: str, name: str) -> None:
     # Imported here: they load the whole scheduler, which no other question needs.
     from bireme.cli import what_if
-    from bireme.replay.what_if import Asked
+    from bireme.replay.what_if import Inquiry
 
     with naming("--what-if"):
         change = what_if.change_of(options.changes)
     with naming("--try"):
         tries = [what_if.change_of([change_pair]) for change_pair in options.tries]
-    question = Asked(
+    question = Inquiry(
         kind=next(kind for kind in names.GANG_KINDS if names.PLURALS[kind] == plural),
         name=name,
         namespace=options.namespace or "",
@@ -285,7 +285,7 @@ def _write_what_if(options: argparse.Namespace, plural: str, name: str) -> None:
     what_if.write(options, what_if.answers(options, question), is_list=False)
 
 
-async def explain(reader: Reader, plural: str, name: str) -> Explanation:
+async def explain(reader: ClusterReader, plural: str, name: str) -> Explanation:
     """Return the explanation of one gang, as far as the caller may read."""
     gang = line_of(await reader.get(plural, name, reader.namespace))
     manifests = await gangs_if_allowed(reader)
@@ -296,7 +296,9 @@ async def explain(reader: Reader, plural: str, name: str) -> Explanation:
     return Explanation(gang, line, queue, time.time())  # noqa: TID251  # a person asks now
 
 
-async def gangs_if_allowed(reader: Reader, namespace: str | None = None) -> list[Json] | None:
+async def gangs_if_allowed(
+    reader: ClusterReader, namespace: str | None = None
+) -> list[Json] | None:
     """Return all TrainingJobs and PodGroups; None if the caller may not list them."""
     manifests: list[Json] = []
     for kind in names.GANG_KINDS:

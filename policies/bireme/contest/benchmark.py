@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from bireme.contest.candidates import ORACLES, Candidate, parts_at
+from bireme.contest.candidates import ORACLES, Contender, parts_at
 from bireme.contest.families import LOADS, Family, tuning_worlds
 from bireme.contest.sealed import test_worlds
 from bireme.contest.tuning import PlayAll, tune
@@ -56,7 +56,7 @@ class Scope:
         skipped_blocks: Number of blocks before those that are not played.
         rules: Orderers that are tuned; empty for all of the family.
         policies: Policies that are judged: :data:`DEFAULT`, :data:`CEILING`, learned policies that
-            come with Bireme, candidates as of :meth:`Candidate.read`; None for all but candidates.
+            come with Bireme, candidates as of :meth:`Contender.read`; None for all but candidates.
         checkpoints: Folders of trainings by name. Those of a learned policy that comes with Bireme
             are judged in its place, so name all seeds, the shipped one too. Any other name gets a
             row of its own, and decides the parts that its first checkpoint has.
@@ -221,8 +221,8 @@ def _where(values: Sequence[Any], mask: Sequence[bool]) -> list[Any]:
 
 def _tune_rules(
     family: Family, worlds: Sequence[World], players: PlayAll
-) -> tuple[list[Tuning], Candidate]:
-    tunings, best = [], (float("inf"), Candidate())
+) -> tuple[list[Tuning], Contender]:
+    tunings, best = [], (float("inf"), Contender())
     for rule in family.rules:
         candidates = rule.candidates()
         tuned = tune(candidates, worlds, players, rungs=2 if len(candidates) > 2 else 1)
@@ -233,11 +233,11 @@ def _tune_rules(
 
 
 def _contenders(
-    family: Family, best: Candidate, scope: Scope
-) -> list[tuple[str, Kind, list[Candidate]]]:
-    rows: list[tuple[str, Kind, list[Candidate]]] = [
+    family: Family, best: Contender, scope: Scope
+) -> list[tuple[str, Kind, list[Contender]]]:
+    rows: list[tuple[str, Kind, list[Contender]]] = [
         (best.name, "baseline", [best]),
-        (DEFAULT, DEFAULT, [Candidate()]),
+        (DEFAULT, DEFAULT, [Contender()]),
     ]
     texts = {
         name: [f"{CHECKPOINT}{folder}" for folder in folders]
@@ -263,11 +263,11 @@ def _contenders(
     baseline_settings = best.settings(SchedulingSettings())  # the parts that a candidate leaves out
     for text in scope.policies:
         if text not in policy_names(scope.checkpoints):
-            rows.append((text, "candidate", [Candidate.read(text, baseline_settings)]))
+            rows.append((text, "candidate", [Contender.read(text, baseline_settings)]))
     return rows
 
 
-def _with_parts(best: Candidate, parts: Sequence[PartName], name: str) -> Candidate:
+def _with_parts(best: Contender, parts: Sequence[PartName], name: str) -> Contender:
     """Return ``best`` with ``name`` for each of ``parts``."""
     of = {part: name if part in parts else getattr(best, part) for part in PARTS}
-    return Candidate(of["orderer"], of["placer"], of["sizer"])
+    return Contender(of["orderer"], of["placer"], of["sizer"])

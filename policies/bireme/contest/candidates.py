@@ -24,7 +24,7 @@ _KNOWING: Final = ", run times known"
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class Contender:
     """A policy by the names of its parts.
 
     Attributes:
@@ -37,7 +37,7 @@ class Candidate:
     knows_run_times: bool = False
 
     @classmethod
-    def read(cls, text: str, general: SchedulingSettings = _DEFAULTS) -> "Candidate":
+    def read(cls, text: str, general: SchedulingSettings = _DEFAULTS) -> "Contender":
         """Return the candidate written ``orderer/placer/sizer``; the inverse of :attr:`name`.
 
         Omitted parts are those of ``general``.
@@ -99,7 +99,7 @@ def parts_at(text: str) -> Collection[PartName]:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class TunedRule:
     """A rule, and the values of its constants to try.
 
     Attributes:
@@ -113,7 +113,7 @@ class Rule:
     placers: Sequence[str] = (_DEFAULTS.placer,)
     sizers: Sequence[str] = (_DEFAULTS.sizer,)
 
-    def candidates(self) -> list[Candidate]:
+    def candidates(self) -> list[Contender]:
         """Return one candidate for every combination, the first values first."""
         candidates = []
         for values in product(*self.grid.values()):
@@ -121,21 +121,23 @@ class Rule:
             query = "&".join(f"{name}={value}" for name, value in pairs if value is not None)
             query = query.replace("e+", "e")  # a plus sign would be read as a space
             orderer = f"{self.orderer}?{query}" if query else self.orderer
-            candidates += [Candidate(orderer, *rest) for rest in product(self.placers, self.sizers)]
+            candidates += [Contender(orderer, *rest) for rest in product(self.placers, self.sizers)]
         return candidates
 
 
 RULES: Final = (
-    Rule("combined-priority", {"service_threshold": (0,), "parallelism_weight": (None, 0.0, 1.0)}),
-    Rule("fifo"),
-    Rule("fair-share"),
-    Rule("sjf"),
-    Rule("smallest-first"),
-    Rule("srsf"),
-    Rule("srtf"),
-    Rule("tetris"),
-    Rule("tiresias-gittins", {"quantum_device_seconds": (None, 32, 512, 2048, 8192)}),
-    Rule(
+    TunedRule(
+        "combined-priority", {"service_threshold": (0,), "parallelism_weight": (None, 0.0, 1.0)}
+    ),
+    TunedRule("fifo"),
+    TunedRule("fair-share"),
+    TunedRule("sjf"),
+    TunedRule("smallest-first"),
+    TunedRule("srsf"),
+    TunedRule("srtf"),
+    TunedRule("tetris"),
+    TunedRule("tiresias-gittins", {"quantum_device_seconds": (None, 32, 512, 2048, 8192)}),
+    TunedRule(
         "tiresias-las",
         {
             "threshold_device_seconds": (None, 1000, 10_000, 30_000, 100_000),
@@ -147,7 +149,7 @@ RULES: Final = (
 
 They include the paper's order, on which the default builds, but not the default itself, which is
 judged too."""
-DEFAULT_RULE: Final = Rule(
+DEFAULT_RULE: Final = TunedRule(
     "combined-priority",
     {
         "service_threshold": (None, 900, 14_400),
@@ -158,5 +160,5 @@ DEFAULT_RULE: Final = Rule(
 """The default order, with the constants that another cluster may want otherwise."""
 PLACERS: Final = ("packing", "packing?least_speedup=1000", "best-fit", "fgd")
 """Placers that are combined with an orderer."""
-ORACLES: Final = (Candidate("srtf", knows_run_times=True), Candidate("srsf", knows_run_times=True))
+ORACLES: Final = (Contender("srtf", knows_run_times=True), Contender("srsf", knows_run_times=True))
 """Policies with true run times, as the ceiling."""

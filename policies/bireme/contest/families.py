@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from bireme.contest.candidates import PLACERS, RULES, Rule
+from bireme.contest.candidates import PLACERS, RULES, TunedRule
 from bireme.contest.worlds import CHARGED, Part, World, world_of
 from bireme.core.errors import SettingError, nearest
 from bireme.core.estimates import RuntimeHistory
@@ -68,7 +68,7 @@ _FAILING: Final = replace(CHARGED, node_mtbf_seconds=4 * DAY)
 _POLLUX_OWN: Final = "goodput?fairness_power=-1&restart_seconds=30"
 """Goodput with the constants of Pollux itself, which are not the defaults."""
 _ELASTIC_RULES: Final = tuple(
-    Rule(orderer, grid, sizers=("goodput", _POLLUX_OWN, "general", "optimus", "max"))
+    TunedRule(orderer, grid, sizers=("goodput", _POLLUX_OWN, "general", "optimus", "max"))
     for orderer, grid in (
         ("combined-priority", {"service_threshold": (0,)}),
         ("srtf", {}),
@@ -98,7 +98,7 @@ class Family:
     name: str
     says: str
     split: str
-    rules: Sequence[Rule]
+    rules: Sequence[TunedRule]
     build: Build
     is_elastic: bool = False
     needs_data: bool = True

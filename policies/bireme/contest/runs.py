@@ -22,7 +22,7 @@ import msgspec
 
 import bireme
 from bireme import registry
-from bireme.contest.candidates import Candidate
+from bireme.contest.candidates import Contender
 from bireme.contest.tuning import play
 from bireme.contest.worlds import World
 from bireme.core.errors import BiremeError, error_text
@@ -62,7 +62,7 @@ class Runs:
         self._kept = self._read()
         self._digests: dict[int, tuple[World, str]] = {}
 
-    def play_all(self, pairs: Sequence[tuple[Candidate, World]]) -> list[SimulationMetrics]:
+    def play_all(self, pairs: Sequence[tuple[Contender, World]]) -> list[SimulationMetrics]:
         """Return the metrics of every pair, in order; finished runs are not played again.
 
         Raises:
@@ -84,7 +84,7 @@ class Runs:
                     self._on_progress(done, len(missing), remaining)
         return [self._kept[key].metrics for key in keys]
 
-    def seconds(self, candidate: Candidate, world: World) -> float:
+    def seconds(self, candidate: Contender, world: World) -> float:
         """Return the duration of that run in seconds of one process; 0 if it was not played."""
         line = self._kept.get(self._key(candidate, world))
         return line.seconds if line else 0.0
@@ -105,14 +105,14 @@ class Runs:
             ) from error
         return {line.key: line for line in lines}
 
-    def _key(self, candidate: Candidate, world: World) -> str:
+    def _key(self, candidate: Contender, world: World) -> str:
         cached = self._digests.get(id(world))
         if cached is None or cached[0] is not world:
             cached = self._digests[id(world)] = (world, _digest(world))
         return f"{candidate.name} | {world.name} | {cached[1]} {_deciding(candidate)}"
 
     def _play_missing(
-        self, missing: Mapping[str, tuple[Candidate, World]]
+        self, missing: Mapping[str, tuple[Contender, World]]
     ) -> Iterator[tuple[str, float, SimulationMetrics]]:
         if self._jobs == 1 or len(missing) < 2:
             for key, pair in missing.items():
@@ -134,7 +134,7 @@ class Runs:
                 pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _measure_play(candidate: Candidate, world: World) -> tuple[float, SimulationMetrics]:
+def _measure_play(candidate: Contender, world: World) -> tuple[float, SimulationMetrics]:
     began = time.monotonic()
     try:
         metrics = play(candidate, world)
@@ -155,7 +155,7 @@ def _digest(world: World) -> str:
 
 
 @cache
-def _deciding(candidate: Candidate) -> str:
+def _deciding(candidate: Contender) -> str:
     """Return the version of Bireme, and digests of its code and of the parts of ``candidate``."""
     identities = [version("bireme"), _code_of(Path(bireme.__file__).parent)]
     for part in PARTS:

@@ -10,26 +10,26 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from bireme.contest.candidates import Candidate
+from bireme.contest.candidates import Contender
 from bireme.contest.worlds import World
 from bireme.core.errors import SettingError
 from bireme.simulator.metrics import SimulationMetrics
 
-PlayAll: TypeAlias = Callable[[Sequence[tuple[Candidate, World]]], Sequence[SimulationMetrics]]
+PlayAll: TypeAlias = Callable[[Sequence[tuple[Contender, World]]], Sequence[SimulationMetrics]]
 """Plays every pair, and returns the metrics in the same order."""
 
 _WAIT_WEIGHT: Final = 0.08
 _BOUND_WEIGHT: Final = 0.005
 
 
-def play(candidate: Candidate, world: World) -> SimulationMetrics:
+def play(candidate: Contender, world: World) -> SimulationMetrics:
     """Return the metrics of ``candidate`` in ``world``, under its name."""
     policy, settings = candidate.policy(world.settings)
     metrics = world.play(policy, settings, knows_run_times=candidate.knows_run_times)
     return replace(metrics, policy=candidate.name)
 
 
-def play_all(pairs: Sequence[tuple[Candidate, World]]) -> list[SimulationMetrics]:
+def play_all(pairs: Sequence[tuple[Contender, World]]) -> list[SimulationMetrics]:
     """Play ``pairs`` one after the other, in this process."""
     return [play(candidate, world) for candidate, world in pairs]
 
@@ -53,19 +53,19 @@ class Rung:
     """One round of a tuning: the mean loss of each candidate over the round's worlds."""
 
     worlds: int
-    losses: tuple[tuple[Candidate, float], ...]
+    losses: tuple[tuple[Contender, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
     """The best candidate, and the rounds that found it."""
 
-    best: Candidate
+    best: Contender
     rungs: tuple[Rung, ...]
 
 
 def tune(
-    candidates: Sequence[Candidate],
+    candidates: Sequence[Contender],
     worlds: Sequence[World],
     players: PlayAll = play_all,
     *,

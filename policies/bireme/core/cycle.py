@@ -93,6 +93,7 @@ def _decide(
     #    Time during which a gang could not start does not count as waiting.
     now = snapshot.now
     sound = [gang.in_line(now) for gang in waiting if gang.uid not in faulty_uids]
+    turns.end_step("faults", len(waiting))
 
     # 2. Order the rest by the policy. Gangs that lost a node go first, then gangs past their
     #    wait bound, as long as these use no more than their share.
@@ -107,6 +108,7 @@ def _decide(
     urgent = _urgent(ranked, overdue)
     urgent_uids = frozenset(entry.gang.uid for entry in urgent)
     ordinary = [e for e in ranked if e.gang.uid not in urgent_uids] if urgent else ranked
+    turns.end_step("order", len(ranked))
 
     # 3. Set aside the gangs over their namespace's limit. No rule considers these gangs.
     looked_at, beyond = within_limit([*urgent, *ordinary], snapshot.settings, turns)
@@ -115,11 +117,13 @@ def _decide(
         snapshot = replace(snapshot, waiting=tuple(sound))
         urgent = [entry for entry in looked_at if entry.gang.uid in urgent_uids]
         ordinary = list(looked_at[len(urgent) :])
+    turns.end_step("namespace limits", len(beyond))
 
     # 4. Ask the sizer, if any, for the target sizes of elastic gangs. Running gangs are ordered
     #    only if the sizer or preemption needs it; most cycles do not.
     order = TotalOrder(deciders, snapshot, sound)
     target_sizes = deciders.sizes(order, snapshot)
+    turns.end_step("sizes", len(target_sizes))
 
     # 5. Visit the gangs in order. Among those that are not urgent, queues within their guarantee
     #    go before queues that borrow, which depends on earlier admissions. A gang that returns
@@ -135,22 +139,29 @@ def _decide(
         if not entry.gang.displaced:
             admission.keep_returns()
         del unreached[entry.gang.uid]
-        actions.extend(admission.visit(entry))
+        taken = admission.visit(entry)
+        actions.extend(taken)
+        turns.end_visit(entry.gang, taken)
     admission.keep_returns()
     admission.position += len(unreached)
     actions.extend(admission.hold_beyond(beyond))
+    turns.end_step("visits", len(sound) - len(unreached))
 
     # 6. Shrink elastic gangs to the sizer's target, or grow them into free capacity. This follows
     #    the admissions: growth never keeps a gang from starting.
-    actions.extend(admission.resizes())
+    resizes = list(admission.resizes())
+    actions.extend(resizes)
+    turns.end_step("resizes", len(resizes))
 
     # 7. Move starting gangs to the places they prefer, among places that are still free.
     actions = admission.move_to_preferred(actions, turns.is_time_left)
+    turns.end_step("preferences", len(actions))
 
     # 8. If no gang waits, move running gangs to faster free GPUs.
     if may_move and not admission.position and admission.blocked is None:
         changing = {action.gang.uid for action in actions}
         actions.extend(moves(snapshot, deciders, order, admission.ledger, changing, explain))
+    turns.end_step("moves", len(snapshot.running))
 
     # 9. Ask node pools for the nodes of gangs that only lack room.
     decision = Decision(
@@ -159,9 +170,11 @@ def _decide(
     if scale_up is None:
         return decision
     blocked = admission.blocked.gang if admission.blocked is not None else None
-    return scale_up.apply(
+    decision = scale_up.apply(
         decision, admission.short, admission.ledger, queues, blocked, admission.reclaimable
     )
+    turns.end_step("node pools", len(admission.short))
+    return decision
 
 
 def _in_turn(

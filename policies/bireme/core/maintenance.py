@@ -17,9 +17,10 @@ import numpy as np
 
 from bireme.core import messages
 from bireme.core.decision import Action, Admit, Decision, Hold, Preempt, Resize, Vacate
-from bireme.core.gangs import Gang, Requirement, SelectorOperator
+from bireme.core.gangs import Gang
 from bireme.core.nodes import NodeTable, without
 from bireme.core.placement import Placement, TaskPlacement, keeps_affinity
+from bireme.core.pod_constraints import Requirement, SelectorOperator
 from bireme.core.policy import Placer
 from bireme.core.reasons import Reason
 from bireme.core.resources import IntArray

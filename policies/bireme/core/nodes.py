@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 
 from bireme.core.accelerators import DEFAULT, Accelerators
 from bireme.core.errors import SnapshotError, find_duplicate, require
-from bireme.core.gangs import (
+from bireme.core.gangs import Task
+from bireme.core.gpus import GPU, GPU_MODEL_LABEL, GpuModel, gpu_model
+from bireme.core.pod_constraints import (
     MAX_WEIGHT,
     PLUGIN_WEIGHTS,
     NodeConstraints,
@@ -25,10 +27,8 @@ from bireme.core.gangs import (
     SelectorOperator,
     SelectorTerm,
     Taint,
-    Task,
     Toleration,
 )
-from bireme.core.gpus import GPU, GPU_MODEL_LABEL, GpuModel, gpu_model
 from bireme.core.resources import BoolArray, FloatArray, IntArray, ResourceAxis
 
 HOSTNAME_LABEL = "kubernetes.io/hostname"
@@ -46,7 +46,7 @@ _MEMO_CEILING = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class MaintenanceWindow:
     """A time in which a node is under maintenance, POSIX seconds.
 
     Raises:
@@ -77,7 +77,7 @@ class Node:
     """The node is being deleted: it takes no new pods, but its present pods may work on."""
     fixed: Mapping[str, int] = field(default_factory=dict)
     """Request of pods that never leave the node (DaemonSets, static pods)."""
-    maintenance: Window | None = None
+    maintenance: MaintenanceWindow | None = None
     """See :mod:`bireme.core.maintenance`."""
 
 
@@ -162,7 +162,7 @@ class NodeTable:
         self.taint_codes: Codes = codes
 
     @cached_property
-    def windows(self) -> dict[str, Window]:
+    def windows(self) -> dict[str, MaintenanceWindow]:
         """The maintenance windows by node, ended ones too; empty in nearly every cluster."""
         return {node.name: w for node in self.nodes if (w := node.maintenance) is not None}
 

@@ -4,7 +4,7 @@ From the decision of a cycle on, time advances from one expected end to the next
 that are due leave, and :func:`~bireme.core.cycle.run_cycle` decides on the waiting gangs with the
 given policy. These are the rules:
 
-*   A :class:`Course` determines how long gangs run. By default a running gang ends when a
+*   A :class:`WorkModel` determines how long gangs run. By default a running gang ends when a
     reservation counts on it (:meth:`~bireme.core.running.RunningGang.expected_end`), for the gang
     that has the reservation. A gang without an estimate, by its owner or by the history of run
     times, may end at any moment and counts as ending now. A gang that starts in the play runs for
@@ -83,7 +83,7 @@ class Bounds:
 USUAL: Final = Bounds()
 
 
-class Course(Protocol):
+class WorkModel(Protocol):
     """The work of gangs in one play: it learns the events of each gang and returns its end.
 
     Ends are POSIX seconds.
@@ -152,7 +152,7 @@ class Play:
         decision: Decision,
         policy: Policy,
         bounds: Bounds = USUAL,
-        course: Course | None = None,
+        course: WorkModel | None = None,
     ) -> None:
         self._snapshot, self._decision = snapshot, decision
         # Most plays know no speeds, so a move would only cost.
@@ -217,7 +217,7 @@ class _World:
     """A cluster in which time advances; ``snapshot`` itself stays unchanged."""
 
     def __init__(
-        self, snapshot: ClusterSnapshot, blocked: Hold | None, course: Course | None
+        self, snapshot: ClusterSnapshot, blocked: Hold | None, course: WorkModel | None
     ) -> None:
         """Play ``snapshot`` on; ``blocked`` is the gang with the reservation."""
         self._base = snapshot

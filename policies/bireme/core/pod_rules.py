@@ -12,18 +12,16 @@ from itertools import chain
 
 import numpy as np
 
-from bireme.core.gangs import (
+from bireme.core.gangs import Gang, Key, Shape
+from bireme.core.nodes import NodeTable, accepts, selector_nodes, tolerates
+from bireme.core.pod_constraints import (
     ANYWHERE,
-    Gang,
-    Key,
     NodeConstraints,
     PodKind,
     PodSelector,
     Requirement,
-    Shape,
     SpreadLimit,
 )
-from bireme.core.nodes import NodeTable, accepts, selector_nodes, tolerates
 from bireme.core.resources import BoolArray, IntArray
 
 NODE = ""

@@ -15,10 +15,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bireme.core.gangs import Gang, LeastScore, PodKind, PodPreference, SpreadLimit, Task
+from bireme.core.gangs import Gang, Task
 from bireme.core.guardrails import flaw
 from bireme.core.nodes import NodeTable, score
 from bireme.core.placement import FreeCapacity, Placement
+from bireme.core.pod_constraints import LeastScore, PodKind, PodPreference, SpreadLimit
 from bireme.core.pod_rules import attracts, matches
 from bireme.core.policy import Placer
 from bireme.core.resources import BoolArray, IntArray

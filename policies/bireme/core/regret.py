@@ -73,7 +73,7 @@ USUAL_RESTARTS: Final = Restarts()
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class RegretSample:
     """One moment, played forward by the active policy and by the shadow.
 
     Attributes:
@@ -104,7 +104,7 @@ def regret(
     bounds: Bounds = BOUNDS,
     restarts: Restarts = USUAL_RESTARTS,
     is_time_left: Callable[[], bool] = always,
-) -> Sample | None:
+) -> RegretSample | None:
     """Play ``snapshot`` forward by both policies, and compare the completion times.
 
     A play may end before its last gang, by the bounds or because no time was left. An unfinished
@@ -137,7 +137,7 @@ def regret(
         statistics.fmean(min(play.ended.get(uid, reach), reach) - snapshot.now for uid in uids)
         for play in plays
     )
-    return Sample(mine, other, len(uids))
+    return RegretSample(mine, other, len(uids))
 
 
 def _play(snapshot: ClusterSnapshot, policy: Policy, bounds: Bounds, restarts: Restarts) -> Play:

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bireme.core.gangs import Gang, PodKind, SpreadLimit, Task
+from bireme.core.gangs import Gang, Task
 from bireme.core.nodes import NodeTable
 from bireme.core.placement import FreeCapacity, Placement, keeps_affinity, make_placement, pods_at
+from bireme.core.pod_constraints import PodKind, SpreadLimit
 from bireme.core.pod_rules import (
     NODE,
     attracts,

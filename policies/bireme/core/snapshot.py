@@ -13,8 +13,9 @@ import numpy as np
 
 from bireme.core.errors import SnapshotError, find_duplicate
 from bireme.core.finished_runs import NO_RUNS, FinishedRuns
-from bireme.core.gangs import Gang, Key, PodKind, Shape
+from bireme.core.gangs import Gang, Key, Shape
 from bireme.core.nodes import GrowablePool, NodeTable
+from bireme.core.pod_constraints import PodKind
 from bireme.core.pod_rules import NOBODY, KindIndex, Occupants, shape_alone
 from bireme.core.queues import (
     Queue,

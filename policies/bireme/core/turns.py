@@ -26,7 +26,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from bireme.core.decision import Decision, Hold
+from bireme.core.cycle_trace import CycleTrace
+from bireme.core.decision import Action, Decision, Hold
 from bireme.core.gangs import Gang
 from bireme.core.pod_rules import shape_alone
 from bireme.core.policy import Ranked
@@ -151,6 +152,18 @@ class Turns:
     missed_cycles: Mapping[str, int] = field(default_factory=dict)
     reserved: str = ""
     never_fit: Mapping[str, tuple[float, Hold]] = field(default_factory=dict)
+    trace: CycleTrace | None = None
+    """Records the steps of the cycle; None for a cycle without a trace."""
+
+    def end_step(self, name: str, gangs: int) -> None:
+        """Trace the step of the cycle that ends now."""
+        if self.trace is not None:
+            self.trace.end_step(name, gangs)
+
+    def end_visit(self, gang: Gang, actions: Sequence[Action]) -> None:
+        """Trace the visit of ``gang`` that ends now."""
+        if self.trace is not None:
+            self.trace.end_visit(gang, actions)
 
     def never_fits_verdict(self, gang: Gang) -> Hold | None:
         """Return the recent NeverFits verdict of ``gang``, unless an edit made it void."""

@@ -58,7 +58,7 @@ class PriorityClass:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class GangChange:
     """Changes to a gang.
 
     Attributes:
@@ -74,7 +74,7 @@ class Change:
     estimated_seconds: float | None = None
 
 
-NO_CHANGE: Final = Change()
+NO_CHANGE: Final = GangChange()
 
 
 def find_waiting(
@@ -115,7 +115,7 @@ def with_gang(snapshot: ClusterSnapshot, gang: Gang) -> ClusterSnapshot:
     return replace(snapshot, waiting=(*other_waiting, gang))
 
 
-def apply_change(gang: Gang, change: Change, snapshot: ClusterSnapshot) -> Gang:
+def apply_change(gang: Gang, change: GangChange, snapshot: ClusterSnapshot) -> Gang:
     """Return ``gang`` after ``change``; raises WhatIfError where the API server would refuse it.
 
     A gang that requests more than before starts to wait anew, as after an edit of its spec.
@@ -223,7 +223,7 @@ class Others:
 
 
 @dataclass(frozen=True, slots=True)
-class Foreseen:
+class ExpectedStart:
     """The expected start of a gang.
 
     Attributes:
@@ -254,8 +254,8 @@ class Foreseen:
 class Alternative:
     """A change, and the start that it would lead to."""
 
-    change: Change
-    foreseen: Foreseen
+    change: GangChange
+    foreseen: ExpectedStart
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,9 +280,9 @@ class Answer:
     replicas: Mapping[str, int]
     priority: int
     estimated_seconds: float | None
-    foreseen: Foreseen
+    foreseen: ExpectedStart
     sooner: tuple[Alternative, ...] = ()
-    no_sooner: tuple[Change, ...] = ()
+    no_sooner: tuple[GangChange, ...] = ()
     is_cut_short: bool = False
 
 
@@ -297,8 +297,8 @@ def ask(
     snapshot: ClusterSnapshot,
     policy: Policy,
     gang: Gang,
-    change: Change = NO_CHANGE,
-    tries: Sequence[Change] = (),
+    change: GangChange = NO_CHANGE,
+    tries: Sequence[GangChange] = (),
     *,
     readable: Collection[str] | None = None,
     bounds: Bounds = _USUAL_BOUNDS,
@@ -330,7 +330,7 @@ def ask(
     question = _Question(with_gang(snapshot, subject), policy, readable, bounds, is_time_left)
     decision, foreseen = question.foresee(subject, bounds.horizon_seconds)
     sooner: list[Alternative] = []
-    no_sooner: list[Change] = []
+    no_sooner: list[GangChange] = []
     if foreseen.begins is not Begins.AT_ONCE:
         estimates = _shorter_estimates(subject, decision, snapshot)
         attempts += [
@@ -387,7 +387,7 @@ class _Question:
 
     # --- playing ---
 
-    def foresee(self, gang: Gang, horizon_seconds: float) -> tuple[Decision, Foreseen]:
+    def foresee(self, gang: Gang, horizon_seconds: float) -> tuple[Decision, ExpectedStart]:
         """Return the decision on ``gang`` in this snapshot, and its start within the horizon."""
         snapshot = with_gang(self._snapshot, gang)
         decision = run_cycle(snapshot, self._policy)
@@ -408,7 +408,7 @@ class _Question:
                 break
         hold = next((action for action in decision.held if action.gang.uid == gang.uid), None)
         position = hold.position if hold is not None else None
-        return decision, Foreseen(
+        return decision, ExpectedStart(
             begins=self._begins(admit, hold),
             start=admit[0] if admit is not None else None,
             nodes=self._places(admit[1]) if admit is not None else {},
@@ -452,20 +452,20 @@ class _Question:
 
     # --- comparing ---
 
-    def rank(self, foreseen: Foreseen) -> tuple[float, int]:
+    def rank(self, foreseen: ExpectedStart) -> tuple[float, int]:
         """Return the sort key that puts sooner starts first."""
         if foreseen.start is None:
             return math.inf, 0
         return foreseen.start, _ORDER.index(foreseen.begins)
 
-    def seconds_to_beat(self, foreseen: Foreseen) -> float:
+    def seconds_to_beat(self, foreseen: ExpectedStart) -> float:
         """Return the seconds within which another start must come to be sooner."""
         if foreseen.start is None:
             return self._bounds.horizon_seconds
         seconds = foreseen.start - self._snapshot.now
         return max(0.0, seconds - self._step_seconds(seconds))
 
-    def is_sooner(self, candidate: Foreseen, than: Foreseen) -> bool:
+    def is_sooner(self, candidate: ExpectedStart, than: ExpectedStart) -> bool:
         """Return whether ``candidate`` is sooner by more than the precision of the forecast."""
         if candidate.start is None or than.start is None:
             return candidate.start is not None
@@ -520,7 +520,7 @@ def _ahead(decision: Decision, position: int | None) -> list[Gang]:
 # --- alternatives of the program's own ---
 
 
-def _fewer_replicas(gang: Gang) -> Iterator[Change]:
+def _fewer_replicas(gang: Gang) -> Iterator[GangChange]:
     """Yield smaller sizes of the largest task, the largest first.
 
     A gang that states a minimum already starts at that size.
@@ -532,12 +532,12 @@ def _fewer_replicas(gang: Gang) -> Iterator[Change]:
         return
     n = largest.replicas
     for size in sorted({3 * n // 4, n // 2, n // 4, 1} - {0, n}, reverse=True):
-        yield Change(replicas={largest.name: size})
+        yield GangChange(replicas={largest.name: size})
 
 
 def _shorter_estimates(
     gang: Gang, decision: Decision, snapshot: ClusterSnapshot
-) -> Iterator[Change]:
+) -> Iterator[GangChange]:
     """Yield estimates with which the gang would end before the reservation or window that blocks
     it.
     """
@@ -554,10 +554,10 @@ def _shorter_estimates(
         n for n in lengths if n >= _MIN_SECONDS and (stated_seconds is None or n < stated_seconds)
     ]
     for seconds in useful[:_MAX_ESTIMATES]:
-        yield Change(estimated_seconds=float(seconds))
+        yield GangChange(estimated_seconds=float(seconds))
 
 
-def _with_names(gang: Gang, change: Change) -> Change:
+def _with_names(gang: Gang, change: GangChange) -> GangChange:
     """Return ``change`` with the full names of its tasks."""
     by_name = {_task(gang, name).name: size for name, size in change.replicas.items()}
     return replace(change, replicas=by_name)

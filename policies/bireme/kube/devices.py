@@ -17,15 +17,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
-from bireme.core.gangs import (
-    Key,
-    NodeDemand,
-    Requirement,
-    SelectorOperator,
-    SelectorTerm,
-    Task,
-)
+from bireme.core.gangs import Key, Task
 from bireme.core.nodes import Node
+from bireme.core.pod_constraints import NodeDemand, Requirement, SelectorOperator, SelectorTerm
 from bireme.core.reasons import Reason
 from bireme.core.resources import Request, add, request_of
 from bireme.kube import wire

@@ -9,10 +9,10 @@ select. Gangs are planned with the changed pods. Admission changes all pods of o
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from bireme.core.gangs import NodeConstraints, Toleration
+from bireme.core.pod_constraints import NodeConstraints, Toleration
 from bireme.core.resources import Request, add, request_of
 from bireme.kube import wire
-from bireme.kube.pod_comparison import Difference
+from bireme.kube.pod_comparison import PodDifference
 from bireme.kube.pods import spec_of_template
 from bireme.kube.training_jobs import JobFacts, PodShape, TaskPods, with_spec
 
@@ -66,7 +66,7 @@ class Mutations:
         place: int,
         pod: wire.V1Pod,
         now: float,
-        changes: tuple[Difference, ...] = (),
+        changes: tuple[PodDifference, ...] = (),
     ) -> None:
         """Store ``pod``, the API server's version of a pod of the task at ``place`` of ``job``.
 

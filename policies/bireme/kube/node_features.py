@@ -6,7 +6,7 @@ For the core a declared feature is a label of the node, with a key that no objec
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from bireme.core.gangs import NodeDemand, Requirement, SelectorOperator, SelectorTerm
+from bireme.core.pod_constraints import NodeDemand, Requirement, SelectorOperator, SelectorTerm
 from bireme.kube import wire
 
 _RESTART_ALL: Final = "RestartAllContainersOnContainerExits"

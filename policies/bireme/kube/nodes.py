@@ -1,7 +1,7 @@
 """Convert Node objects to :class:`bireme.core.nodes.Node`."""
 
-from bireme.core.gangs import Taint
-from bireme.core.nodes import Node, Window
+from bireme.core.nodes import MaintenanceWindow, Node
+from bireme.core.pod_constraints import Taint
 from bireme.kube import node_features, quantities, wire
 
 
@@ -29,7 +29,7 @@ def from_manifest(node: wire.V1Node) -> Node:
     )
 
 
-def window_of(annotations: wire.NodeAnnotations | None) -> Window | None:
+def window_of(annotations: wire.NodeAnnotations | None) -> MaintenanceWindow | None:
     """Return the maintenance window of a node's annotation; None without a valid one.
 
     The API server accepts any text: an unreadable one is ignored.
@@ -38,7 +38,7 @@ def window_of(annotations: wire.NodeAnnotations | None) -> Window | None:
     begins, ends = (quantities.parse_timestamp(part) for part in text.partition("/")[::2])
     if begins is None or ends is None or ends <= begins:
         return None
-    return Window(begins, ends)
+    return MaintenanceWindow(begins, ends)
 
 
 def _is_ready(node: wire.V1Node) -> bool:

@@ -27,7 +27,7 @@ _MAX_TEXT: Final = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class PodDifference:
     """One field that admission changed: its JSON path, and the sent and received values as text."""
 
     field: str
@@ -39,32 +39,32 @@ class Difference:
         return f"{self.field} from {sent or 'nothing'} to {received or 'nothing'}"
 
 
-def differences(sent: wire.V1Pod, received: wire.V1Pod) -> tuple[Difference, ...]:
+def differences(sent: wire.V1Pod, received: wire.V1Pod) -> tuple[PodDifference, ...]:
     """Return the changes of admission to ``sent`` that affect its binding or its membership."""
     return tuple(_differences(sent, received))
 
 
-def _differences(sent: wire.V1Pod, received: wire.V1Pod) -> Iterator[Difference]:
+def _differences(sent: wire.V1Pod, received: wire.V1Pod) -> Iterator[PodDifference]:
     if received.metadata.name != sent.metadata.name:
-        yield Difference("metadata.name", "the name of the replica", received.metadata.name)
+        yield PodDifference("metadata.name", "the name of the replica", received.metadata.name)
     sent_labels, received_labels = sent.metadata.labels or {}, received.metadata.labels or {}
     for label in names.POD_LABELS:
         if sent_labels.get(label) != received_labels.get(label):
             value = _GENERAL.get(label, sent_labels.get(label, ""))
-            yield Difference(f"metadata.labels[{label}]", value, received_labels.get(label, ""))
+            yield PodDifference(f"metadata.labels[{label}]", value, received_labels.get(label, ""))
     owners = received.metadata.owner_references or ()
     required = {(owner.kind, owner.uid) for owner in sent.metadata.owner_references or ()}
     if not required <= {(owner.kind, owner.uid) for owner in owners}:
         owner_names = ", ".join(f"{owner.kind} {owner.name}" for owner in owners)
-        yield Difference("metadata.ownerReferences", "the TrainingJob", owner_names)
+        yield PodDifference("metadata.ownerReferences", "the TrainingJob", owner_names)
     texts: Iterable[tuple[str, str, str]] = (
         (field, text_of(sent.spec), text_of(received.spec)) for field, text_of in _TEXTS
     )
-    yield from (Difference(*text) for text in texts if text[1] != text[2])
+    yield from (PodDifference(*text) for text in texts if text[1] != text[2])
     # An API server without the feature drops the field, which delays no pod.
     group = _group(received.spec)
     if group and group != _group(sent.spec):
-        yield Difference("spec.schedulingGroup.podGroupName", _group(sent.spec), group)
+        yield PodDifference("spec.schedulingGroup.podGroupName", _group(sent.spec), group)
 
 
 def _scheduler(spec: wire.V1PodSpec) -> str:
@@ -92,28 +92,28 @@ _TEXTS: Final = (
 
 def against_pin(
     sent: wire.V1Pod, received: wire.V1Pod, node: str, nodes: NodeTable
-) -> tuple[Difference, ...]:
+) -> tuple[PodDifference, ...]:
     """Return the changes of admission that keep a pod with a pin to ``node`` off that node.
 
     Raises:
         ValueError: an operator in its affinity is unknown.
     """
     sent_rules, received_rules = constraints_of_spec(sent.spec), constraints_of_spec(received.spec)
-    changes: list[Difference] = []
+    changes: list[PodDifference] = []
     if sent_rules.affinity_terms != received_rules.affinity_terms:
         terms = received_rules.affinity_terms or ()
         is_pinned = bool(terms) and all(
             any(requirement.values == (node,) for requirement in term.names) for term in terms
         )
         if not is_pinned:
-            changes.append(Difference(_AFFINITY, f"node {node} alone", "other nodes"))
+            changes.append(PodDifference(_AFFINITY, f"node {node} alone", "other nodes"))
     if node in nodes.row and not selector_nodes(received_rules, nodes)[nodes.row[node]]:
         sent_selector, received_selector = (
             dict(sent_rules.node_selector),
             dict(received_rules.node_selector),
         )
         changes += [
-            Difference(
+            PodDifference(
                 f"spec.nodeSelector[{key}]",
                 sent_selector.get(key, ""),
                 received_selector.get(key, ""),
@@ -122,14 +122,14 @@ def against_pin(
             if sent_selector.get(key) != received_selector.get(key)
         ]
         if not changes and sent_rules.affinity_terms != received_rules.affinity_terms:
-            changes.append(Difference(_AFFINITY, f"node {node}", f"nodes without {node}"))
+            changes.append(PodDifference(_AFFINITY, f"node {node}", f"nodes without {node}"))
     return tuple(changes)
 
 
 _AFFINITY: Final = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
 
 
-def text_of(task: str, changes: Iterable[Difference]) -> str:
+def text_of(task: str, changes: Iterable[PodDifference]) -> str:
     """Return the message for the owner of a job about ``changes`` to the pods of ``task``."""
     which = "; ".join(map(str, changes))[:600]
     return (

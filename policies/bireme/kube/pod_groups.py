@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bireme.core.gangs import NO_PREFERENCES, Gang, Key, Preferences, Role, Task
+from bireme.core.gangs import Gang, Key, Role, Task
+from bireme.core.pod_constraints import NO_PREFERENCES, Preferences
 from bireme.core.reasons import Reason
 from bireme.core.resources import Amounts, Request, add, request_of
 from bireme.kube import names, plans, preferences, quantities, resuming, waits, wire

@@ -11,9 +11,9 @@ from functools import lru_cache
 from itertools import chain, count
 from typing import Any, Final
 
-from bireme.core.gangs import (
+from bireme.core.gangs import Key
+from bireme.core.pod_constraints import (
     HostPort,
-    Key,
     PodKind,
     PodSelector,
     PodTerm,

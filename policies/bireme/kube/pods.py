@@ -14,8 +14,8 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from bireme.core.gangs import (
-    Key,
+from bireme.core.gangs import Key
+from bireme.core.pod_constraints import (
     NodeConstraints,
     Requirement,
     SelectorOperator,
@@ -517,7 +517,7 @@ def spec_of_template(template: bytes) -> wire.V1PodSpec:
     Raises:
         msgspec.ValidationError: a field has the wrong type.
     """
-    return msgspec.json.decode(template, type=wire.PodTemplate).spec or wire.V1PodSpec()
+    return msgspec.json.decode(template, type=wire.WirePodTemplate).spec or wire.V1PodSpec()
 
 
 def pin_terms(node: str, terms: Iterable[dict[str, Any]] | None) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from sys import intern
 from typing import Final
 
-from bireme.core.gangs import (
+from bireme.core.pod_constraints import (
     MAX_WEIGHT,
     NO_PREFERENCES,
     PLUGIN_WEIGHTS,

@@ -41,7 +41,7 @@ class Scale:
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class ReplicaManager:
     """A field manager of the replicas: by apply, by ``/scale``, or by an update."""
 
     manager: str
@@ -102,7 +102,7 @@ class ScaleTargets:
         scale = msgspec.json.decode(body, type=_Scale)
         return Scale(path, scale.spec.replicas, scale.metadata.resource_version)
 
-    async def owners(self, scale: Scale, replicas: int) -> tuple[Owner, ...]:
+    async def owners(self, scale: Scale, replicas: int) -> tuple[ReplicaManager, ...]:
         """Return the managers whose value ``replicas`` would overwrite. Writes nothing."""
         name = scale.path.split("/")[-2]
         # The API server refuses an apply without force, and names all managers of the field. No
@@ -121,7 +121,9 @@ class ScaleTargets:
             )
         except ApiError as error:
             if error.is_conflict and (conflicts := _OWNER.findall(error.message)):
-                return tuple(Owner(who, not using, bool(by)) for who, by, using in conflicts)
+                return tuple(
+                    ReplicaManager(who, not using, bool(by)) for who, by, using in conflicts
+                )
             if _NO_OWNER not in error.message:
                 raise
         return ()

@@ -62,7 +62,7 @@ from bireme.kube.api.training_job import (
     TrainingJobSpec,
 )
 from bireme.kube.plans import PlanFacts, spec_digest
-from bireme.kube.pod_comparison import Difference, text_of
+from bireme.kube.pod_comparison import PodDifference, text_of
 from bireme.kube.resource_quotas import NO_CHARGES, PodCharges, charges_of
 from bireme.kube.tenancy import queue_of, queue_source
 from bireme.kube.volume_objects import NO_CLAIMS, PodClaims
@@ -312,7 +312,7 @@ class TaskPods:
     rules: tuple[str, ...] = ()
     """Messages for demands on other pods that only kube-scheduler checks."""
     priority_class: str | None = None
-    differences: tuple[Difference, ...] = ()
+    differences: tuple[PodDifference, ...] = ()
     """Changes of admission that keep the pods from being bound as planned."""
     charges: PodCharges = NO_CHARGES
     images: tuple[str, ...] = ()

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from bireme.core.gangs import Key, NodeDemand, Requirement, SelectorOperator, SelectorTerm
+from bireme.core.gangs import Key
+from bireme.core.pod_constraints import NodeDemand, Requirement, SelectorOperator, SelectorTerm
 from bireme.core.resources import NODE_ONLY
 from bireme.kube import wire
 from bireme.kube.pods import selector_terms

@@ -18,16 +18,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
-from bireme.core.gangs import (
-    Key,
+from bireme.core.gangs import Key, Task
+from bireme.core.nodes import HOSTNAME_LABEL, Node
+from bireme.core.pod_constraints import (
     NodeDemand,
     PodKind,
     Requirement,
     SelectorOperator,
     SelectorTerm,
-    Task,
 )
-from bireme.core.nodes import HOSTNAME_LABEL, Node
 from bireme.core.reasons import Reason
 from bireme.core.resources import ATTACHABLE, Request, add, request_of
 from bireme.kube import volume_objects, wire

@@ -281,7 +281,7 @@ class V1PodSpec(Wire, frozen=True):
     active_deadline_seconds: int | None = None
 
 
-class PodTemplate(Wire, frozen=True):
+class WirePodTemplate(Wire, frozen=True):
     spec: V1PodSpec | None = None
 
 

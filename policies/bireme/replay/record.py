@@ -13,8 +13,9 @@ import msgspec
 
 from bireme.core.errors import BiremeError
 from bireme.core.finished_runs import FinishedRun
-from bireme.core.gangs import Gang, PodKind
+from bireme.core.gangs import Gang
 from bireme.core.nodes import GrowablePool, Node
+from bireme.core.pod_constraints import PodKind
 from bireme.core.queues import Queue
 from bireme.core.quotas import Quota
 from bireme.core.settings import SchedulingSettings

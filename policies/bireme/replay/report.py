@@ -10,7 +10,7 @@ import msgspec
 
 from bireme.replay.decisions import KINDS, DecisionComparison, RecordedPolicies
 from bireme.replay.reader import Record
-from bireme.replay.waits import Change, WaitComparison
+from bireme.replay.waits import WaitChange, WaitComparison
 from bireme.replay.workload import Workload
 from bireme.rl.lookup import SETTINGS_SOURCE, PolicySource
 from bireme.simulator.reports.terminal import duration, plural, table
@@ -188,7 +188,7 @@ def _few(names: Iterable[str]) -> str:
     return f"{first} and {len(rest)} more" if rest else first
 
 
-def _change_lines(name: str, changes: Sequence[Change]) -> Iterator[str]:
+def _change_lines(name: str, changes: Sequence[WaitChange]) -> Iterator[str]:
     yield ""
     yield f"{plural(len(changes), 'gang')} would wait another time under {name}" + (
         ", most of all:" if changes else "."

@@ -18,7 +18,7 @@ ReplayPolicy = tuple[Policy, SchedulingSettings]
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class WaitChange:
     """A gang whose wait differs; seconds, None if it never starts."""
 
     gang: str
@@ -46,7 +46,7 @@ class WaitComparison:
     """
 
     comparison: Comparison
-    changes: Mapping[str, Sequence[Change]]
+    changes: Mapping[str, Sequence[WaitChange]]
     actual: Statistics
     actual_gangs: int
 
@@ -97,8 +97,10 @@ def _changes(
     recorded: Mapping[str, float | None],
     other: Mapping[str, float | None],
     names: Mapping[str, str],
-) -> list[Change]:
+) -> list[WaitChange]:
     changed = [
-        Change(names[uid], wait, other[uid]) for uid, wait in recorded.items() if wait != other[uid]
+        WaitChange(names[uid], wait, other[uid])
+        for uid, wait in recorded.items()
+        if wait != other[uid]
     ]
     return sorted(changed, key=lambda change: (-change.size, change.gang))

@@ -1,6 +1,6 @@
 """What-if questions about the last cycle of a record, or of a leader: as plain data, with answers.
 
-A person asks (:class:`Asked`), the program with the cycle adds its own facts (:class:`Known`),
+A person asks (:class:`Inquiry`), the program with the cycle adds its own facts (:class:`Known`),
 and :mod:`bireme.core.what_if` answers. Both can be sent.
 """
 
@@ -15,7 +15,7 @@ from bireme.core.policy import Policy
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.what_if import (
     Answer,
-    Change,
+    GangChange,
     PriorityClass,
     WhatIfError,
     apply_change,
@@ -37,7 +37,7 @@ _MAX_REPLICAS: Final = 100_000
 class NamedChange(
     msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
 ):
-    """A :class:`bireme.core.what_if.Change` as a person writes it, with its PriorityClass by name.
+    """A :class:`bireme.core.what_if.GangChange` as a person writes it; it names its PriorityClass.
 
     Attributes:
         replicas: Replicas by task name; "" stands for the only task, or the only one of workers.
@@ -51,7 +51,7 @@ class NamedChange(
     estimated_seconds: float | None = None
 
 
-class Asked(
+class Inquiry(
     msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
 ):
     """A question about jobs as they would be submitted, or about a waiting gang.
@@ -112,10 +112,10 @@ class Known(msgspec.Struct, frozen=True):
             raise WhatIfError(f"{where}: {self.no_class.replace('NAME', cleaned(name))}")
         return self.classes[name]
 
-    def resolve(self, change: NamedChange) -> Change:
+    def resolve(self, change: NamedChange) -> GangChange:
         """Return ``change`` with its class; WhatIfError if no class has that name."""
         named = change.priority_class
-        return Change(
+        return GangChange(
             replicas=change.replicas,
             queue=change.queue,
             priority_class=self.class_of(named, "class") if named else None,
@@ -136,7 +136,7 @@ class Told(msgspec.Struct, frozen=True):
 class WhatIfQuestion(msgspec.Struct, frozen=True, tag_field="kind", tag="whatIf"):
     """What if? Answered by a :class:`WhatIfAnswer`."""
 
-    asked: Asked
+    asked: Inquiry
     known: Known
 
 
@@ -153,7 +153,7 @@ class WhatIfAnswer(msgspec.Struct, frozen=True):
 
 
 def answers(
-    question: Asked,
+    question: Inquiry,
     facts: Known,
     snapshot: ClusterSnapshot,
     policy: Policy,
@@ -181,7 +181,7 @@ def answers(
 
 
 def gangs_of(
-    question: Asked, facts: Known, snapshot: ClusterSnapshot
+    question: Inquiry, facts: Known, snapshot: ClusterSnapshot
 ) -> tuple[list[tuple[Gang, Sequence[str]]], ClusterSnapshot]:
     """Return the gangs of the question, each with remarks, and the snapshot in which they wait."""
     if not question.manifests:
@@ -198,8 +198,8 @@ def gangs_of(
 def check_changes(
     gangs: Sequence[tuple[Gang, Sequence[str]]],
     snapshot: ClusterSnapshot,
-    change: Change,
-    tries: Sequence[Change],
+    change: GangChange,
+    tries: Sequence[GangChange],
 ) -> None:
     """Raise WhatIfError if ``change``, or one of ``tries`` on top of it, cannot be made."""
     for gang, _ in gangs:
@@ -212,7 +212,7 @@ def check_changes(
 
 
 def _from_manifest(
-    manifest: Mapping[str, Any], snapshot: ClusterSnapshot, question: Asked, facts: Known
+    manifest: Mapping[str, Any], snapshot: ClusterSnapshot, question: Inquiry, facts: Known
 ) -> tuple[Gang, list[str]]:
     """Return the TrainingJob as it would wait from now on, and remarks on its ignored parts."""
     about, spec = manifest.get("metadata"), manifest.get("spec") or {}

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from bireme.core.decision import Admit, Decision, Resize
-from bireme.core.regret import Sample
+from bireme.core.regret import RegretSample
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Outcome:
     share: float
 
 
-def outcome_of(samples: Sequence[Sample]) -> Outcome | None:
+def outcome_of(samples: Sequence[RegretSample]) -> Outcome | None:
     """Return the outcome of ``samples``, oldest first; None without any.
 
     Moments that follow each other share most of their gangs, so their differences are no

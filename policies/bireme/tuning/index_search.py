@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from bireme.contest.candidates import Candidate
+from bireme.contest.candidates import Contender
 from bireme.contest.tuning import PlayAll, loss
 from bireme.contest.worlds import World
 from bireme.core.resources import FloatArray
@@ -39,7 +39,7 @@ def runs_of(generations: int, worlds: int) -> int:
 
 
 def evolve(
-    start: Candidate,
+    start: Contender,
     worlds: Sequence[World],
     players: PlayAll,
     folder: Path,
@@ -67,9 +67,9 @@ def evolve(
     return bounded(evolution.mean)
 
 
-def candidate_of(weights: FloatArray, start: Candidate, folder: Path) -> Candidate:
+def candidate_of(weights: FloatArray, start: Contender, folder: Path) -> Contender:
     """Return the index with ``weights``, and the other parts of ``start``."""
     name = hashlib.blake2b(weights.tobytes(), digest_size=8).hexdigest()
     card = msgspec.structs.replace(shipped_card(), results=(), notes=())
     write_checkpoint(weights, card, folder / name)
-    return Candidate(f"{CHECKPOINT}{folder / name}", start.placer, start.sizer)
+    return Contender(f"{CHECKPOINT}{folder / name}", start.placer, start.sizer)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from bireme.contest.candidates import Candidate
+from bireme.contest.candidates import Contender
 from bireme.contest.verdicts import MIN_BLOCKS, Verdict
 from bireme.simulator.comparison import Estimate
 from bireme.tuning.past import Past
@@ -21,8 +21,8 @@ _LONGER: Final = "record for longer, and name another --out"
 class Judgement:
     """The judged candidate, the baseline, and the reasons for a refusal; with none it wins."""
 
-    best: Candidate
-    baseline: Candidate
+    best: Contender
+    baseline: Contender
     verdict: Verdict
     reasons: tuple[str, ...]
 

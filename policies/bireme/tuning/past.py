@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from bireme.contest.candidates import Candidate
+from bireme.contest.candidates import Contender
 from bireme.contest.worlds import CHARGED, Part, World
 from bireme.core.errors import SettingError
 from bireme.core.parameters import with_parameters
@@ -54,7 +54,7 @@ class Past:
     """
 
     worlds: dict[Part, list[World]]
-    baseline: Candidate
+    baseline: Contender
     decided_by: PolicySource
     settings: SchedulingSettings
     begin: float
@@ -162,7 +162,7 @@ def _check_ended(record_windows: Sequence[RecordWindow], begin: float, end: floa
 
 def _worlds(
     record_windows: Sequence[RecordWindow],
-    baseline: Candidate,
+    baseline: Contender,
     general: SchedulingSettings,
     stops: Physics,
 ) -> dict[Part, list[World]]:
@@ -221,7 +221,7 @@ def _world(
 
 
 @functools.cache
-def _baseline(source: PolicySource, settings: SchedulingSettings, checkpoints: str) -> Candidate:
+def _baseline(source: PolicySource, settings: SchedulingSettings, checkpoints: str) -> Contender:
     """Return the policy of ``source``, without canaries: they decided for few queues."""
     named: dict[str, str] = {part: source.named(part) or getattr(settings, part) for part in PARTS}
     if source != SETTINGS_SOURCE and source.checkpoint:
@@ -230,4 +230,4 @@ def _baseline(source: PolicySource, settings: SchedulingSettings, checkpoints: s
         free = [part for part in served(card) if not getattr(source, part)]
         for part in free:
             named[part] = with_parameters(f"{CHECKPOINT}{folder}", source.parameters(part))
-    return Candidate(named["orderer"], named["placer"], named["sizer"])
+    return Contender(named["orderer"], named["placer"], named["sizer"])

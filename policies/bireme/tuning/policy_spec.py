@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
-from bireme.contest.candidates import Candidate
+from bireme.contest.candidates import Contender
 from bireme.core.policy import PARTS, PartName
 from bireme.core.settings import SchedulingSettings
 from bireme.registry import CHECKPOINT, ORDERERS, PLACERS, SIZERS
@@ -20,7 +20,7 @@ _REGISTERED: Final = {"orderer": ORDERERS, "placer": PLACERS, "sizer": SIZERS}
 
 
 def policy_spec(
-    best: Candidate, past: Past, fitted: Mapping[str, str] | None = None
+    best: Contender, past: Past, fitted: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
     """Return the spec for ``best``, without its stage.
 
@@ -47,12 +47,12 @@ def policy_spec(
     return {**named, "parameters": parameters} if parameters else named
 
 
-def needs_checkpoint_beside(base: Candidate, settings: SchedulingSettings) -> bool:
+def needs_checkpoint_beside(base: Contender, settings: SchedulingSettings) -> bool:
     """Return whether the placer or sizer of ``base`` needs the only checkpoint of a spec."""
     return any(_is_own(part, base, settings) for part in PARTS if part != "orderer")
 
 
-def served_name(part: PartName, candidate: Candidate) -> str:
+def served_name(part: PartName, candidate: Contender) -> str:
     """Return the name of a part that any program can load: a shipped checkpoint by its own name."""
     full_name: str = getattr(candidate, part)
     name, mark, query = full_name.partition("?")
@@ -65,7 +65,7 @@ def served_name(part: PartName, candidate: Candidate) -> str:
     )
 
 
-def _is_own(part: PartName, candidate: Candidate, settings: SchedulingSettings) -> bool:
+def _is_own(part: PartName, candidate: Contender, settings: SchedulingSettings) -> bool:
     """Return whether ``part`` is from a checkpoint that neither a name nor the settings give."""
     name = served_name(part, candidate)
     return name.startswith(CHECKPOINT) and name != getattr(settings, part)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from bireme.contest import tuning
-from bireme.contest.candidates import DEFAULT_RULE, PLACERS, Candidate
+from bireme.contest.candidates import DEFAULT_RULE, PLACERS, Contender
 from bireme.contest.candidates import RULES as PUBLISHED
 from bireme.contest.tuning import PlayAll, Tuned, tune
 from bireme.contest.verdicts import Verdict, verdict
@@ -45,13 +45,13 @@ class SearchResult:
         index_runs: Number of simulations that fitted them.
     """
 
-    losses: tuple[tuple[Candidate, float], ...]
-    best: Candidate
+    losses: tuple[tuple[Contender, float], ...]
+    best: Contender
     weights: FloatArray | None = None
-    index: Candidate | None = None
+    index: Contender | None = None
     index_runs: int = 0
 
-    def loss_of(self, candidate: Candidate) -> float:
+    def loss_of(self, candidate: Contender) -> float:
         """Return the loss of a finalist."""
         return dict(self.losses)[candidate]
 
@@ -67,7 +67,7 @@ def search(past: Past, players: PlayAll, folder: Path, generations: int) -> Sear
     # 1. Constants.
     rungs = _rungs(len(training))
     tuned = [tune(grid, training, players, rungs=rungs).best for grid in _grids(base)]
-    finalists = [base, *tuned, Candidate(INDEX, base.placer, base.sizer)]
+    finalists = [base, *tuned, Contender(INDEX, base.placer, base.sizer)]
     # 2. The index.
     weights, index = None, None
     if generations and is_fitted(past):
@@ -107,7 +107,7 @@ def runs_expected(past: Past, generations: int) -> int:
     return runs + (finalists + len(PLACERS) - 1) * validation + 2 * test
 
 
-def judge(past: Past, best: Candidate, players: PlayAll) -> Verdict:
+def judge(past: Past, best: Contender, players: PlayAll) -> Verdict:
     """Return the verdict on ``best`` against the baseline, on the worlds for the test.
 
     A world in which one of them ended no gang, or started no new gang, has no ratio: all of its
@@ -141,7 +141,7 @@ def _rungs(training: int) -> int:
     return 3 if training >= _HALVED else 1
 
 
-def _grids(base: Candidate) -> list[list[Candidate]]:
+def _grids(base: Contender) -> list[list[Contender]]:
     """Return the candidates of each rule, with the placer and sizer of ``base``."""
     return [
         [
@@ -152,5 +152,5 @@ def _grids(base: Candidate) -> list[list[Candidate]]:
     ]
 
 
-def _losses(tuned: Tuned) -> Sequence[tuple[Candidate, float]]:
+def _losses(tuned: Tuned) -> Sequence[tuple[Contender, float]]:
     return tuned.rungs[-1].losses

@@ -8,21 +8,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from bireme.core.decision import Admit, Decision, Hold, Resize
-from bireme.core.gangs import (
-    AffinityMode,
-    Gang,
+from bireme.core.gangs import AffinityMode, Gang, Role, Task
+from bireme.core.nodes import Node
+from bireme.core.pod_constraints import (
     HostPort,
     NodeConstraints,
     PodKind,
     PodSelector,
     Requirement,
-    Role,
     SelectorOperator,
     SelectorTerm,
     Taint,
-    Task,
 )
-from bireme.core.nodes import Node
 from bireme.core.snapshot import ClusterSnapshot
 from tests.support.model.rules import over_limits, overcommitted, wrong_sizes
 

@@ -4,9 +4,10 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from bireme.core.decision import Action, Admit, Decision, Hold, Preempt, Vacate
-from bireme.core.gangs import Gang, Role, Taint, Task
+from bireme.core.gangs import Gang, Role, Task
 from bireme.core.nodes import Node, NodeTable
 from bireme.core.placement import Placement
+from bireme.core.pod_constraints import Taint
 from bireme.core.queues import Queue
 from bireme.core.resources import add
 from bireme.core.running import RunningGang

@@ -12,7 +12,7 @@ import pytest
 from bireme.cli import main
 from bireme.contest import benchmark as module
 from bireme.contest import runs, tuning
-from bireme.contest.candidates import Candidate, Rule
+from bireme.contest.candidates import Contender, TunedRule
 from bireme.contest.families import FAMILIES, LOADS, Family
 from bireme.contest.worlds import Part, World, world_of
 from bireme.simulator.loads import made
@@ -20,8 +20,8 @@ from bireme.simulator.metrics import SimulationMetrics
 from bireme.simulator.traces.sources import read_trace
 
 RULES = (
-    Rule("fifo"),
-    Rule("tiresias-las", {"threshold_device_seconds": (1e9, 1e8, 30_000)}),
+    TunedRule("fifo"),
+    TunedRule("tiresias-las", {"threshold_device_seconds": (1e9, 1e8, 30_000)}),
 )
 
 
@@ -65,7 +65,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> list[World]:
     """Return the worlds that are played, filled as they are."""
     found, play = list[World](), tuning.play
 
-    def noted(candidate: Candidate, world: World) -> SimulationMetrics:
+    def noted(candidate: Contender, world: World) -> SimulationMetrics:
         found.append(world)
         return play(candidate, world)
 

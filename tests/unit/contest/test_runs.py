@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from bireme.contest import runs as module
-from bireme.contest.candidates import Candidate
+from bireme.contest.candidates import Contender
 from bireme.contest.runs import RUNS_FILE, Runs
 from bireme.contest.tuning import play_all
 from bireme.simulator.errors import SimulationError
 from tests.support.planted import planted
 
 PAIRS = [
-    (Candidate(name), world)
+    (Contender(name), world)
     for world in (planted(0), planted(1))
     for name in ("fifo", "tiresias-las")
 ]
@@ -58,7 +58,7 @@ def test_a_run_of_ones_own_policy_that_was_edited_is_played_anew(
     own = tmp_path / "own_order.py"
     own.write_text("from bireme.heuristics.simple_orderers import Fifo as Mine\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    pair = (Candidate("own_order:Mine"), planted(0))
+    pair = (Contender("own_order:Mine"), planted(0))
     Runs(tmp_path).play_all([pair])
     own.write_text(own.read_text() + "\n")
     module._deciding.cache_clear()
@@ -69,7 +69,7 @@ def test_a_run_of_ones_own_policy_that_was_edited_is_played_anew(
 
 def test_a_run_that_fails_names_its_policy_and_world(tmp_path: Path) -> None:
     with pytest.raises(SimulationError, match=r"nought in planted-0: .*called 'nought'"):
-        Runs(tmp_path).play_all([(Candidate("nought"), planted(0))])
+        Runs(tmp_path).play_all([(Contender("nought"), planted(0))])
 
 
 def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from bireme.contest.candidates import Candidate, Rule
+from bireme.contest.candidates import Contender, TunedRule
 from bireme.contest.tuning import loss, play, play_all, tune
 from bireme.contest.worlds import World
 from bireme.core.errors import SettingError
@@ -14,7 +14,7 @@ from bireme.rl.lookup import FOLDER
 from bireme.simulator.metrics import SimulationMetrics
 from tests.support.planted import planted
 
-LAS = Rule("tiresias-las", {"threshold_device_seconds": (1e9, 1e8, 10_000, 1e7)})
+LAS = TunedRule("tiresias-las", {"threshold_device_seconds": (1e9, 1e8, 10_000, 1e7)})
 FOUND = "tiresias-las?threshold_device_seconds=10000"
 
 
@@ -28,9 +28,9 @@ def test_the_planted_constant_is_found_by_the_grid_and_by_halving() -> None:
 
 def test_of_equal_candidates_the_first_is_chosen() -> None:
     worlds = [planted(0)]
-    candidates = [Candidate(name) for name in ("tiresias-las?promote_knob=8", "fifo", "tetris")]
+    candidates = [Contender(name) for name in ("tiresias-las?promote_knob=8", "fifo", "tetris")]
 
-    def equal(pairs: Sequence[tuple[Candidate, World]]) -> list[SimulationMetrics]:
+    def equal(pairs: Sequence[tuple[Contender, World]]) -> list[SimulationMetrics]:
         return [known] * len(pairs)
 
     (known,) = play_all([(candidates[1], worlds[0])])
@@ -43,7 +43,7 @@ def test_worlds_of_the_test_are_refused() -> None:
 
 
 def test_a_run_in_which_a_job_never_started_or_did_not_finish_is_the_worst() -> None:
-    known = play(Candidate("fifo"), planted(0))
+    known = play(Contender("fifo"), planted(0))
     assert math.isfinite(loss(known))
     fewer = known.finished - 1
     assert loss(replace(known, finished=fewer, unfinished=1)) == math.inf
@@ -51,10 +51,10 @@ def test_a_run_in_which_a_job_never_started_or_did_not_finish_is_the_worst() -> 
 
 
 def test_an_oracle_is_told_run_times_and_keeps_its_name() -> None:
-    oracle = Candidate("srtf", knows_run_times=True)
-    told, untold = play_all([(oracle, planted(0)), (Candidate("srtf"), planted(0))])
+    oracle = Contender("srtf", knows_run_times=True)
+    told, untold = play_all([(oracle, planted(0)), (Contender("srtf"), planted(0))])
     assert told.policy == "srtf, run times known"
-    assert Candidate.read(told.policy) == oracle
+    assert Contender.read(told.policy) == oracle
     assert (told.jct_seconds.mean or 0) < (untold.jct_seconds.mean or 0)
 
 
@@ -67,17 +67,17 @@ def test_an_oracle_is_told_run_times_and_keeps_its_name() -> None:
 )
 def test_a_text_that_is_no_policy_is_refused(text: str, message: str) -> None:
     with pytest.raises(SettingError, match=message):
-        Candidate.read(text)
+        Contender.read(text)
 
 
 @pytest.mark.parametrize("text", ["fifo", "sjf/best-fit", "fifo/packing/goodput"])
 def test_a_name_reads_back_as_its_candidate(text: str) -> None:
-    assert Candidate.read(text).name == text
+    assert Contender.read(text).name == text
 
 
 def test_a_checkpoint_with_parameters_stands_for_the_parts_that_it_decides() -> None:
     folder = f"checkpoint:{FOLDER / 'rlpto'}?beta=0.0005"
-    read = Candidate.read(folder)
+    read = Contender.read(folder)
     assert (read.orderer, read.sizer) == ("combined-priority", folder)
-    assert Candidate.read(read.name) == read
+    assert Contender.read(read.name) == read
     read.policy()

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from bireme.contest.candidates import Candidate
+from bireme.contest.candidates import Contender
 from bireme.contest.tuning import play
 from bireme.contest.verdicts import Verdict, verdict
 from bireme.contest.worlds import World
@@ -16,7 +16,7 @@ from tests.support.planted import planted
 
 def runs(*seconds: float) -> list[SimulationMetrics]:
     """A run for each, with that mean completion time."""
-    known = play(Candidate("fifo"), planted(0))
+    known = play(Contender("fifo"), planted(0))
     return [replace(known, jct_seconds=replace(known.jct_seconds, mean=each)) for each in seconds]
 
 

@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bireme.core.gangs import Gang, NodeConstraints, Task
+from bireme.core.gangs import Gang, Task
 from bireme.core.nodes import Node, NodeTable
 from bireme.core.placement import COUNT_CEILING, FreeCapacity, Placement, Take, make_placement
+from bireme.core.pod_constraints import NodeConstraints
 from bireme.core.resources import IntArray
 from bireme.testing import GIB, GPU, a_gang, a_node, a_task
 from tests.support import random_snapshots

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from bireme.core.gangs import Gang, PodKind
+from bireme.core.gangs import Gang
+from bireme.core.pod_constraints import PodKind
 from bireme.core.pod_rules import Occupants, PodsOf
 from bireme.core.reasons import Reason
 from bireme.core.snapshot import ClusterSnapshot

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bireme.core.gangs import (
+from bireme.core.nodes import CORDON, Node, NodeTable, feasible
+from bireme.core.pod_constraints import (
     NodeConstraints,
     Requirement,
     SelectorOperator,
@@ -12,7 +13,6 @@ from bireme.core.gangs import (
     Taint,
     Toleration,
 )
-from bireme.core.nodes import CORDON, Node, NodeTable, feasible
 from bireme.testing import a_node
 from tests.support import random_snapshots
 from tests.support.model import oracles

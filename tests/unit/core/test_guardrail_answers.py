@@ -10,9 +10,10 @@ import pytest
 
 from bireme.core.cycle import run_cycle
 from bireme.core.decision import Decision
-from bireme.core.gangs import AffinityMode, Gang, NodeConstraints, Role, RoleAffinity
+from bireme.core.gangs import AffinityMode, Gang, Role, RoleAffinity
 from bireme.core.nodes import NodeTable
 from bireme.core.placement import FreeCapacity, Placement, TaskPlacement
+from bireme.core.pod_constraints import NodeConstraints
 from bireme.core.policy import Orderer, Placer, Policy, Ranked, Sizer
 from bireme.core.reasons import Reason
 from bireme.core.snapshot import ClusterSnapshot

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from bireme.core.decision import Decision
-from bireme.core.gangs import Gang, HostPort, PodKind
+from bireme.core.gangs import Gang
 from bireme.core.nodes import NodeTable
+from bireme.core.pod_constraints import HostPort, PodKind
 from bireme.core.pod_rules import Occupants, PodsOf
 from bireme.core.reasons import Reason
 from bireme.core.snapshot import ClusterSnapshot

@@ -8,7 +8,7 @@ from bireme.core.cycle import run_cycle
 from bireme.core.decision import Decision
 from bireme.core.errors import SnapshotError
 from bireme.core.maintenance import UNKNOWN_RUN_SECONDS
-from bireme.core.nodes import Node, Window
+from bireme.core.nodes import MaintenanceWindow, Node
 from bireme.core.reasons import Reason
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
@@ -22,7 +22,7 @@ HOUR = 3600.0
 
 
 def in_maintenance(name: str, begins: float, ends: float) -> Node:
-    return replace(a_node(name), maintenance=Window(begins, ends))
+    return replace(a_node(name), maintenance=MaintenanceWindow(begins, ends))
 
 
 def decide(snapshot: ClusterSnapshot) -> Decision:
@@ -129,7 +129,7 @@ def test_a_moved_gang_goes_to_no_node_whose_turn_is_next() -> None:
 
 def test_a_window_ends_after_it_begins() -> None:
     with pytest.raises(SnapshotError, match="end of a maintenance window"):
-        Window(2.0, 1.0)
+        MaintenanceWindow(2.0, 1.0)
 
 
 def test_a_simulation_moves_a_job_once_and_gives_the_node_back_by_itself() -> None:

@@ -8,7 +8,8 @@ import pytest
 
 from bireme.core.cycle import run_cycle
 from bireme.core.decision import Decision
-from bireme.core.gangs import AffinityMode, Role, RoleAffinity, Taint, Task, Toleration
+from bireme.core.gangs import AffinityMode, Role, RoleAffinity, Task
+from bireme.core.pod_constraints import Taint, Toleration
 from bireme.core.policy import Policy
 from bireme.core.reasons import Reason
 from bireme.core.snapshot import ClusterSnapshot

@@ -10,7 +10,7 @@ from bireme.core.cycle import run_cycle
 from bireme.core.decision import Decision, Vacate
 from bireme.core.gangs import Gang
 from bireme.core.gpus import GPU_MODEL_LABEL
-from bireme.core.nodes import Node, Window
+from bireme.core.nodes import MaintenanceWindow, Node
 from bireme.core.placement import FreeCapacity, Placement
 from bireme.core.play import Play
 from bireme.core.policy import Policy
@@ -133,7 +133,11 @@ def test_what_keeps_a_gang_where_it_is() -> None:
         ),
         "equal GPUs": world(runs(JOB, same := nodes("Tesla-V100", "Tesla-V100"), 0), on=same),
         "maintenance ahead": world(
-            runs(JOB, ahead := [*TWO, a_node("n2", maintenance=Window(9 * HOUR, 10 * HOUR))], 0),
+            runs(
+                JOB,
+                ahead := [*TWO, a_node("n2", maintenance=MaintenanceWindow(9 * HOUR, 10 * HOUR))],
+                0,
+            ),
             on=ahead,
         ),
     }

@@ -5,9 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bireme.core.gangs import Gang, NodeConstraints, Role
+from bireme.core.gangs import Gang, Role
 from bireme.core.node_floor import nodes_to_keep, pool_demand
 from bireme.core.nodes import Node, ScaledPool, in_pool
+from bireme.core.pod_constraints import NodeConstraints
 from bireme.core.queues import Queue
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.testing import GPU, a_gang, a_node, a_running_gang, a_snapshot, a_task, with_running

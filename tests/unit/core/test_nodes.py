@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from bireme.core.errors import SnapshotError
-from bireme.core.gangs import NodeConstraints, Taint
 from bireme.core.nodes import NodeTable, feasible
+from bireme.core.pod_constraints import NodeConstraints, Taint
 from bireme.testing import GPU, a_node
 from tests.support.random_snapshots import BLOCK, HOST, RACK
 

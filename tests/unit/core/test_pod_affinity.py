@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from bireme.core.gangs import (
+from bireme.core.nodes import Node
+from bireme.core.pod_constraints import (
     NodeConstraints,
     PodKind,
     PodSelector,
@@ -14,7 +15,6 @@ from bireme.core.gangs import (
     SelectorOperator,
     SpreadLimit,
 )
-from bireme.core.nodes import Node
 from bireme.core.reasons import Reason
 from bireme.testing import a_gang, a_node, a_task
 from tests.support.decisions import hold_of

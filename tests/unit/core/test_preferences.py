@@ -11,26 +11,22 @@ from hypothesis import strategies as st
 from bireme.core import preferences
 from bireme.core.cycle import run_cycle
 from bireme.core.decision import Action, Admit, Hold
-from bireme.core.gangs import (
+from bireme.core.gangs import AffinityMode, Gang, Role, RoleAffinity, Task
+from bireme.core.nodes import Node, score
+from bireme.core.placement import CLUSTER_LEVEL, FreeCapacity, Placement
+from bireme.core.pod_constraints import (
     NO_PREFERENCES,
-    AffinityMode,
-    Gang,
     NodeConstraints,
     NodePreference,
     PodPreference,
     PodTerm,
     Preferences,
     Requirement,
-    Role,
-    RoleAffinity,
     SelectorOperator,
     SelectorTerm,
     SpreadLimit,
-    Task,
     Toleration,
 )
-from bireme.core.nodes import Node, score
-from bireme.core.placement import CLUSTER_LEVEL, FreeCapacity, Placement
 from bireme.core.policy import Policy
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.combined_priority import CombinedPriority

@@ -14,7 +14,7 @@ from bireme.core.gangs import Gang
 from bireme.core.gpus import GPU_MODEL_LABEL
 from bireme.core.play import Bounds
 from bireme.core.policy import Policy
-from bireme.core.regret import Restarts, Sample, regret
+from bireme.core.regret import RegretSample, Restarts, regret
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.speed import LinearSpeed
@@ -40,7 +40,7 @@ NOW = 100_000.0
 
 def compared(
     snapshot: ClusterSnapshot, active: Policy, shadow: Policy, bounds: Bounds = EXACT
-) -> Sample:
+) -> RegretSample:
     found = regret(snapshot, active, shadow, bounds)
     assert found is not None
     return found
@@ -57,7 +57,7 @@ def whole(name: str, seconds: float | None, **facts: Any) -> Gang:
 def test_another_order_alone() -> None:
     gangs = whole("long", 1000.0, arrived=NOW - 2), whole("short", 100.0, arrived=NOW - 1)
     found = compared(a_snapshot([a_node("n")], *gangs, now=NOW), FIFO, SHORTEST)
-    assert found == Sample((1000 + 1100) / 2, (1100 + 100) / 2, 2)
+    assert found == RegretSample((1000 + 1100) / 2, (1100 + 100) / 2, 2)
 
 
 def test_another_size_alone() -> None:
@@ -67,7 +67,7 @@ def test_another_size_alone() -> None:
     gang = a_gang("g", task, is_elastic=True, estimated_seconds=1000.0, **law)
     small, large = (Policy(Fifo(), Packing(), sizer) for sizer in (Minimum(), Maximum()))
     snapshot = a_snapshot([a_node("n", gpus=4)], gang, now=NOW)
-    assert compared(snapshot, small, large) == Sample(2000.0, 500.0, 1)
+    assert compared(snapshot, small, large) == RegretSample(2000.0, 500.0, 1)
     # Without a law a tenth of the time that one replica takes is serial.
     unknown = replace(gang, speed=None, remaining_steps=None)
     snapshot = a_snapshot([a_node("n", gpus=4)], unknown, now=NOW)
@@ -103,12 +103,12 @@ def test_a_stop_alone_costs_the_work_since_the_last_checkpoint_and_a_restart() -
     snapshot = with_one_running(urgent, running, started=NOW - 3000)
     # It has run 3000 s, and saved 1800 of them: 8200 are to be done after 500 + 30.
     found = compared(snapshot, FIFO, STOPPING)
-    assert found == Sample((7000 + 7500) / 2, (8730 + 500) / 2, 2)
+    assert found == RegretSample((7000 + 7500) / 2, (8730 + 500) / 2, 2)
     assert compared(snapshot, STOPPING, FIFO).regret_seconds == -found.regret_seconds
     lossless = regret(snapshot, FIFO, STOPPING, EXACT, Restarts(0.0, 0.0))
-    assert lossless == Sample((7000 + 7500) / 2, (7500 + 500) / 2, 2)
+    assert lossless == RegretSample((7000 + 7500) / 2, (7500 + 500) / 2, 2)
     total = regret(snapshot, FIFO, STOPPING, EXACT, Restarts(0.0, math.inf))
-    assert total == Sample((7000 + 7500) / 2, (10_500 + 500) / 2, 2)
+    assert total == RegretSample((7000 + 7500) / 2, (10_500 + 500) / 2, 2)
 
 
 def test_a_stop_that_only_time_allows_is_seen_when_it_is_due() -> None:
@@ -135,7 +135,7 @@ def test_a_gang_without_an_estimate_lasts_as_the_others_or_as_long_again() -> No
 
 def test_where_nothing_is_known_all_take_an_hour() -> None:
     snapshot = a_snapshot([a_node("n")], whole("a", None), whole("b", None), now=NOW)
-    assert compared(snapshot, FIFO, SHORTEST) == Sample(5400.0, 5400.0, 2)
+    assert compared(snapshot, FIFO, SHORTEST) == RegretSample(5400.0, 5400.0, 2)
 
 
 # --- what holds for all worlds ------------------------------------------------------------------
@@ -155,7 +155,7 @@ def test_regret_changes_sides_with_the_policies(case: SnapshotCase) -> None:
     one, other = (regret(case.snapshot, *p) for p in ((FIFO, STOPPING), (STOPPING, FIFO)))
     assert (one is None) == (other is None)
     if one is not None and other is not None:
-        assert one == Sample(other.shadow_seconds, other.active_seconds, other.gangs)
+        assert one == RegretSample(other.shadow_seconds, other.active_seconds, other.gangs)
 
 
 def test_a_play_cut_short_counts_to_the_end_of_the_shorter() -> None:
@@ -164,7 +164,7 @@ def test_a_play_cut_short_counts_to_the_end_of_the_shorter() -> None:
     # By arrival they end at 300, 500, 600; shortest first at 100, 300, 600.
     until_350 = replace(EXACT, horizon_seconds=350.0)
     found = compared(snapshot, FIFO, SHORTEST, until_350)
-    assert found == Sample((300 + 350 + 350) / 3, (100 + 300 + 350) / 3, 3)
+    assert found == RegretSample((300 + 350 + 350) / 3, (100 + 300 + 350) / 3, 3)
 
 
 def test_time_that_runs_out_ends_both_plays_about_as_far() -> None:

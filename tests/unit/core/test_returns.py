@@ -6,7 +6,7 @@ from bireme.core.cycle import run_cycle
 from bireme.core.decision import Decision
 from bireme.core.gangs import Gang
 from bireme.core.gpus import GPU_MODEL_LABEL
-from bireme.core.nodes import Node, Window
+from bireme.core.nodes import MaintenanceWindow, Node
 from bireme.core.reasons import Reason
 from bireme.core.running import RunningGang, stopping
 from bireme.core.settings import SchedulingSettings
@@ -115,7 +115,7 @@ def test_no_gang_moves_to_what_is_kept_for_another() -> None:
 
 def test_what_maintenance_stops_owns_its_target_from_that_cycle_on() -> None:
     """The newcomer is decided on in the very cycle that stops the gang."""
-    nodes = [replace(a_node("n0"), maintenance=Window(HOUR, 3 * HOUR)), a_node("n1")]
+    nodes = [replace(a_node("n0"), maintenance=MaintenanceWindow(HOUR, 3 * HOUR)), a_node("n1")]
     waiting = newcomers(1)
     empty = a_snapshot(nodes, *waiting, now=2 * HOUR)
     held = a_running(a_gang("job", a_task(8)), empty.nodes, {"n0": 8})

@@ -8,18 +8,10 @@ import pytest
 from bireme.core.cycle import run_cycle
 from bireme.core.decision import Decision
 from bireme.core.errors import SnapshotError
-from bireme.core.gangs import (
-    AffinityMode,
-    Gang,
-    NodeConstraints,
-    Role,
-    RoleAffinity,
-    SpreadLimit,
-    Taint,
-    Toleration,
-)
+from bireme.core.gangs import AffinityMode, Gang, Role, RoleAffinity
 from bireme.core.nodes import HOSTNAME_LABEL, GrowablePool
 from bireme.core.placement import FreeCapacity, Placement
+from bireme.core.pod_constraints import NodeConstraints, SpreadLimit, Taint, Toleration
 from bireme.core.policy import Policy
 from bireme.core.queues import Queue
 from bireme.core.reasons import Reason

@@ -6,8 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bireme.core.gangs import Gang, PodKind, Task
+from bireme.core.gangs import Gang, Task
 from bireme.core.nodes import Node
+from bireme.core.pod_constraints import PodKind
 from bireme.core.pod_rules import Occupants, PodsOf
 from bireme.core.reasons import Reason
 from bireme.core.resources import ATTACHABLE

@@ -8,8 +8,9 @@ import pytest
 
 from bireme.core.cycle import run_cycle
 from bireme.core.decision import Decision
-from bireme.core.gangs import Gang, NodeConstraints
+from bireme.core.gangs import Gang
 from bireme.core.nodes import GrowablePool
+from bireme.core.pod_constraints import NodeConstraints
 from bireme.core.policy import Orderer, Policy, Ranked
 from bireme.core.queues import Queue
 from bireme.core.quotas import Quota

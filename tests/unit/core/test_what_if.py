@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bireme.core.cycle import run_cycle
 from bireme.core.gangs import Gang
-from bireme.core.nodes import Window
+from bireme.core.nodes import MaintenanceWindow
 from bireme.core.outlook import look_ahead
 from bireme.core.play import Bounds, Cut
 from bireme.core.policy import Policy
@@ -24,7 +24,7 @@ from bireme.core.what_if import (
     MAX_NAMED,
     Answer,
     Begins,
-    Change,
+    GangChange,
     Others,
     PriorityClass,
     WhatIfError,
@@ -92,7 +92,7 @@ jobs = st.lists(
 )
 ends = st.lists(st.one_of(st.none(), st.integers(1, 5000)), min_size=1, max_size=4)
 changes = st.builds(
-    Change,
+    GangChange,
     replicas=st.one_of(st.just({}), st.integers(1, 20).map(lambda n: {"": n})),
     queue=st.sampled_from(["", "small"]),
     priority_class=st.sampled_from([None, HIGH]),
@@ -115,8 +115,8 @@ def test_the_answer_is_the_outlook_and_its_advice_comes_true(
     others: list[tuple[int, int | None]],
     ends: list[float | None],
     size: int,
-    change: Change,
-    tries: list[Change],
+    change: GangChange,
+    tries: list[GangChange],
     policy: Policy,
     bounds: Bounds,
     preempts: bool,
@@ -146,7 +146,7 @@ def test_the_answer_is_the_outlook_and_its_advice_comes_true(
 
 
 def asked(
-    snapshot: ClusterSnapshot, gang: Gang, *tries: Change, policy: Policy = FIFO, **facts: Any
+    snapshot: ClusterSnapshot, gang: Gang, *tries: GangChange, policy: Policy = FIFO, **facts: Any
 ) -> Answer:
     return ask(snapshot, policy, gang, tries=tries, bounds=EXACT, **facts)
 
@@ -177,11 +177,11 @@ def test_fewer_replicas_are_proposed_where_they_start_sooner() -> None:
     found = asked(with_running(snapshot, held), lasting("new", 60.0, 16, arrived=NOW))
     assert found.foreseen.start == NOW + 600
     (best,) = found.sooner
-    assert best.change == Change(replicas={"worker": 8})
+    assert best.change == GangChange(replicas={"worker": 8})
     assert best.foreseen.begins is Begins.AT_ONCE
-    assert Change(replicas={"worker": 12}) in found.no_sooner
+    assert GangChange(replicas={"worker": 12}) in found.no_sooner
     # Smaller ones than the largest that starts at once are not sooner.
-    assert Change(replicas={"worker": 4}) in found.no_sooner
+    assert GangChange(replicas={"worker": 4}) in found.no_sooner
 
 
 def test_a_gang_that_states_a_minimum_starts_at_it_and_is_not_told_to_shrink() -> None:
@@ -199,7 +199,7 @@ def test_an_estimate_is_proposed_that_lets_it_go_before_a_gang_that_it_does_not_
     with_first = replace(with_running(snapshot, held), waiting=(first,))
     found = asked(with_first, lasting("new", 5000.0, 4, arrived=NOW))
     assert found.foreseen.reason is Reason.WAITING_BEHIND
-    assert found.sooner[0].change == Change(estimated_seconds=600.0)
+    assert found.sooner[0].change == GangChange(estimated_seconds=600.0)
     assert found.sooner[0].foreseen.begins is Begins.AT_ONCE
 
 
@@ -207,7 +207,7 @@ def test_another_queue_and_another_class_are_tried_where_the_reader_names_them()
     limited = lasting("new", 60.0, arrived=NOW, queue="small")
     snapshot = a_snapshot(racks(1, 2), queues=QUEUES, now=NOW, settings=PATIENT)
     held = a_running_gang(lasting("r", 600.0, queue="small"), snapshot.nodes, started=NOW)
-    other, vain = Change(queue="default"), Change(priority_class=HIGH)
+    other, vain = GangChange(queue="default"), GangChange(priority_class=HIGH)
     found = asked(with_running(snapshot, held), limited, other, vain)
     assert found.foreseen.reason is Reason.OVER_QUEUE_LIMIT
     assert found.sooner[0].change == other
@@ -221,14 +221,14 @@ def test_a_higher_class_stops_others_and_only_those_the_reader_may_see_are_named
     snapshot = cluster(ends=[9000.0, 9000.0], settings=PREEMPTING)
     snapshot = replace(snapshot, now=NOW + 4000)
     gang = lasting("new", 60.0, 16, arrived=NOW + 4000)
-    class_ = Change(priority_class=HIGH)
+    class_ = GangChange(priority_class=HIGH)
     found = asked(snapshot, gang, class_, policy=COMBINED, readable={"default", "team-0"})
     best = next(each.foreseen for each in found.sooner if each.change == class_)
     assert best.begins is Begins.AFTER_STOPS
     assert best.stops == Others(2, ("team-0/r0",))
     every = asked(snapshot, gang, class_, policy=COMBINED).sooner[0].foreseen.stops
     assert every.named == ("team-0/r0", "team-1/r1")
-    never = Change(priority_class=replace(HIGH, may_preempt=False))
+    never = GangChange(priority_class=replace(HIGH, may_preempt=False))
     assert never in asked(snapshot, gang, never, policy=COMBINED).no_sooner
 
 
@@ -241,7 +241,7 @@ def test_what_service_will_stop_for_the_gang_is_foreseen_at_the_end_of_the_delay
 
 
 def test_what_shrinks_for_the_gang_is_told_and_what_a_maintenance_moves_is_not() -> None:
-    window = Window(NOW - 10, NOW + 9000)
+    window = MaintenanceWindow(NOW - 10, NOW + 9000)
     nodes = [replace(a_node("n0"), maintenance=window), a_node("n1"), a_node("n2")]
     empty = a_snapshot(nodes, now=NOW, settings=PREEMPTING)
     old = NOW - 4000
@@ -260,11 +260,11 @@ def test_what_shrinks_for_the_gang_is_told_and_what_a_maintenance_moves_is_not()
 
 
 def test_an_estimate_is_proposed_that_ends_before_a_maintenance_begins() -> None:
-    node = replace(a_node("n0"), maintenance=Window(NOW + 7200, NOW + 9000))
+    node = replace(a_node("n0"), maintenance=MaintenanceWindow(NOW + 7200, NOW + 9000))
     found = asked(a_snapshot([node], now=NOW), lasting("new", None, arrived=NOW))
     assert found.foreseen.reason is Reason.MAINTENANCE_AHEAD
     assert found.foreseen.start == NOW + 9000
-    assert found.sooner[0].change == Change(estimated_seconds=7200.0)
+    assert found.sooner[0].change == GangChange(estimated_seconds=7200.0)
     assert found.sooner[0].foreseen.begins is Begins.AT_ONCE
 
 
@@ -289,7 +289,7 @@ def test_nothing_is_answered_about_a_namespace_that_may_not_be_read() -> None:
 
 
 def test_an_answer_can_be_sent_and_read_again() -> None:
-    class_ = Change(priority_class=HIGH)
+    class_ = GangChange(priority_class=HIGH)
     snapshot = cluster(lasting("first", 100.0, arrived=1.0), ends=[600.0])
     found = asked(snapshot, lasting("new", 5000.0, 16, arrived=NOW), class_)
     assert found.sooner
@@ -307,7 +307,7 @@ def test_what_never_fits_has_no_start_and_fewer_replicas_help() -> None:
     found = asked(cluster(ends=[600.0]), lasting("new", 60.0, 9, arrived=NOW))
     assert (found.foreseen.begins, found.foreseen.position) == (Begins.NOT_FORESEEN, None)
     assert found.foreseen.cut is Cut.NOTHING_ENDS
-    assert found.sooner[0].change == Change(replicas={"worker": 6})
+    assert found.sooner[0].change == GangChange(replicas={"worker": 6})
 
 
 def test_without_time_the_answer_says_that_it_is_cut_short() -> None:
@@ -329,14 +329,19 @@ def test_without_time_the_answer_says_that_it_is_cut_short() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (Change(replicas={"wroker": 2}), "replicas: job has no task 'wroker'; did you mean 'wo"),
-        (Change(replicas={"worker": 0}), "task 'worker' cannot have 0; name from 2 to 6"),
-        (Change(replicas={"": 7}), "task 'worker' cannot have 7; name from 2 to 6"),
-        (Change(queue="reserach"), "queue: there is no queue 'reserach'"),
-        (Change(estimated_seconds=math.inf), "estimate: inf s is no run time"),
+        (
+            GangChange(replicas={"wroker": 2}),
+            "replicas: job has no task 'wroker'; did you mean 'wo",
+        ),
+        (GangChange(replicas={"worker": 0}), "task 'worker' cannot have 0; name from 2 to 6"),
+        (GangChange(replicas={"": 7}), "task 'worker' cannot have 7; name from 2 to 6"),
+        (GangChange(queue="reserach"), "queue: there is no queue 'reserach'"),
+        (GangChange(estimated_seconds=math.inf), "estimate: inf s is no run time"),
     ],
 )
-def test_a_change_that_cannot_be_made_is_refused_with_its_field(change: Change, words: str) -> None:
+def test_a_change_that_cannot_be_made_is_refused_with_its_field(
+    change: GangChange, words: str
+) -> None:
     snapshot = cluster(ends=[600.0])
     gang = a_gang("job", a_task(4, min_replicas=2, max_replicas=6))
     with pytest.raises(WhatIfError) as raised:
@@ -347,7 +352,7 @@ def test_a_change_that_cannot_be_made_is_refused_with_its_field(change: Change, 
 def test_a_size_needs_the_name_of_its_task_where_several_could_be_meant() -> None:
     workers = a_task(4), a_task(2, name="other")
     with pytest.raises(WhatIfError, match="has tasks worker, other; say of which"):
-        apply_change(a_gang("job", *workers), Change(replicas={"": 1}), cluster(ends=[600.0]))
+        apply_change(a_gang("job", *workers), GangChange(replicas={"": 1}), cluster(ends=[600.0]))
 
 
 def test_replicas_of_pods_that_others_make_are_not_asked_about() -> None:
@@ -357,7 +362,7 @@ def test_replicas_of_pods_that_others_make_are_not_asked_about() -> None:
     assert not any(each.change.replicas for each in found.sooner)
     assert not any(each.replicas for each in found.no_sooner)
     with pytest.raises(WhatIfError, match="replicas: the pods of PodGroup g are made by another"):
-        asked(snapshot, group, Change(replicas={"worker": 8}))
+        asked(snapshot, group, GangChange(replicas={"worker": 8}))
 
 
 def test_only_gangs_that_wait_and_may_be_read_are_found() -> None:
@@ -383,7 +388,7 @@ def test_a_new_gang_takes_no_name_that_is_in_use() -> None:
 def test_what_asks_for_more_waits_anew() -> None:
     snapshot = a_snapshot([a_node("n0")], now=NOW)
     gang = lasting("w", 1.0, 4, arrived=5.0, parked=7.0)
-    more = apply_change(gang, Change(replicas={"": 5}), snapshot)
+    more = apply_change(gang, GangChange(replicas={"": 5}), snapshot)
     assert (more.arrived, more.parked) == (NOW, None)
-    less = apply_change(gang, Change(replicas={"": 3}), snapshot)
+    less = apply_change(gang, GangChange(replicas={"": 3}), snapshot)
     assert (less.arrived, less.parked) == (5.0, 7.0)

@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from bireme.core.gangs import ANYWHERE
 from bireme.core.nodes import Node, NodeTable, feasible
+from bireme.core.pod_constraints import ANYWHERE
 from bireme.kube import nodes, pods, wire
 
 RESTARTING = {

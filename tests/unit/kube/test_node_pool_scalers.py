@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from bireme.core.gangs import Taint
+from bireme.core.pod_constraints import Taint
 from bireme.kube import quantities, wire
 from bireme.kube.node_pool_scalers import NodePoolScalers, PoolFacts, from_manifest, template_of
 from bireme.testing import a_node

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from bireme.core.nodes import NodeTable
 from bireme.core.resources import IntArray, Request, request_of
 from bireme.core.settings import SchedulingSettings
-from bireme.kube.cluster_state import NodeUsage, add_members
+from bireme.kube.node_usage import NodeUsage, add_members
 from bireme.testing import GPU, a_node
 
 LEVELS = SchedulingSettings().topology_levels

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bireme.core.gangs import (
+from bireme.core.pod_constraints import (
     NodeConstraints,
     Requirement,
     SelectorOperator,

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from bireme.core.gangs import (
+from bireme.core.pod_constraints import (
     NO_PREFERENCES,
     NodePreference,
     PodPreference,

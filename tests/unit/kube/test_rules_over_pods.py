@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from bireme.core.cycle import run_cycle
-from bireme.core.gangs import HostPort
+from bireme.core.pod_constraints import HostPort
 from bireme.kube import wire
 from bireme.kube.pod_rules import demands_for_scheduler, demands_of_spec
 from bireme.registry import make_policy

@@ -5,7 +5,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bireme.core.gangs import Key, PodKind
+from bireme.core.gangs import Key
+from bireme.core.pod_constraints import PodKind
 from bireme.kube import wire
 from bireme.kube.pod_rules import PodRules, demands_of_spec
 from tests.support.objects.facts import through_the_wire

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from bireme import settings_source
-from bireme.core.gangs import Taint
 from bireme.core.nodes import NodeTable
+from bireme.core.pod_constraints import Taint
 from bireme.core.queues import Queue
 from bireme.core.reasons import Reason
 from bireme.core.settings import SchedulingSettings

@@ -1,15 +1,19 @@
-"""The time of a cycle: it ends at its limit, and shows life until then."""
+"""The time of a cycle: it ends at its limit, shows life until then, and each step is traced."""
 
 from dataclasses import dataclass, field
 from typing import cast
+
+from structlog.testing import capture_logs
 
 from bireme.core.decision import Decision
 from bireme.core.gangs import Gang
 from bireme.core.placement import FreeCapacity, Placement
 from bireme.core.policy import Policy
+from bireme.core.settings import SchedulingSettings
 from bireme.heuristics.packing import Packing
 from bireme.heuristics.simple_orderers import Fifo
 from bireme.testing import ManualClock, a_gang, a_node, a_snapshot, a_task
+from bireme_operator.debug_dump import LastCycles
 from bireme_operator.loop import Heartbeat
 from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.policies import CycleRunner, LoadedPolicy, Policies, Shadows
@@ -49,6 +53,8 @@ class Board:
             limit_seconds=limit_seconds,
             beat=self.heartbeat.beat,
             clock=clock,
+            last=LastCycles("run", SchedulingSettings()),
+            logs_steps=True,
         )
 
     async def decide(self) -> Decision:
@@ -84,3 +90,26 @@ async def test_a_gang_that_hangs_in_a_cycle_shows_none() -> None:
     board = Board(seconds=70.0, limit_seconds=1000.0)
     await board.decide()
     assert board.placer.ages[0] == 70.0
+
+
+async def test_each_step_and_each_gang_of_a_cycle_is_traced_with_its_time() -> None:
+    board = Board(seconds=2.0, limit_seconds=1000.0)
+    await board.decide()
+    with capture_logs() as lines:
+        await board.decide()
+    assert {line["cycle"] for line in lines} == {2}
+    visits = [line for line in lines if line["event"] == "gang visited"]
+    assert [line["gang"] for line in visits] == [f"{name}/{name}" for name in NAMES]
+    # Four fit, and no gang is placed after the first that does not: all are of one shape.
+    assert [line["seconds"] for line in visits] == [2] * 5 + [0] * 3
+    assert visits[0]["reasons"] == ("Admitted",)
+    steps = {line["step"]: line for line in lines if line["event"] == "cycle step"}
+    assert [*steps] == [
+        *("faults", "order", "namespace limits", "sizes", "visits", "resizes", "preferences"),
+        "moves",
+    ]
+    assert (steps["visits"]["gangs"], steps["visits"]["seconds"]) == (len(NAMES), 10)
+    assert board.runner.last is not None
+    first, second = board.runner.last.dump()["cycles"]
+    assert (first["cycle"], second["cycle"]) == (1, 2)
+    assert [step["step"] for step in second["steps"]] == [*steps]

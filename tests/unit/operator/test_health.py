@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from bireme.core.gangs import Taint, Toleration
 from bireme.core.nodes import NodeTable
+from bireme.core.pod_constraints import Taint, Toleration
 from bireme.core.resources import NODE_ONLY
 from bireme.core.settings import SchedulingSettings
 from bireme.kube import wire

@@ -7,15 +7,10 @@ from typing import Any, cast
 import pytest
 
 from bireme.core.decision import Hold
-from bireme.core.gangs import (
-    Gang,
-    NodeConstraints,
-    Requirement,
-    SelectorOperator,
-    SelectorTerm,
-)
+from bireme.core.gangs import Gang
 from bireme.core.gpus import GPU_MODEL_LABEL
 from bireme.core.nodes import Node, feasible
+from bireme.core.pod_constraints import NodeConstraints, Requirement, SelectorOperator, SelectorTerm
 from bireme.core.reasons import Reason
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot

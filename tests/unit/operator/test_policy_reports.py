@@ -7,7 +7,7 @@ import pytest
 from bireme.core.decision import Decision
 from bireme.core.errors import SettingError
 from bireme.core.policy import Policy
-from bireme.core.regret import Sample
+from bireme.core.regret import RegretSample
 from bireme.heuristics.packing import Packing
 from bireme.heuristics.simple_orderers import Fifo
 from bireme.kube.policy_source import MAX_SHADOWS, PolicyFacts
@@ -126,14 +126,14 @@ async def test_a_shadow_says_how_it_compares(policies: Policies) -> None:
     assert "decisions" not in status
     decides = policies.deciding.source
     for _ in range(39):
-        shadow.stats.shadow.add_samples(decides, Sample(112.34, 100.0))
+        shadow.stats.shadow.add_samples(decides, RegretSample(112.34, 100.0))
     found = (await status_of(policies, "s"))["shadow"]
     assert found.pop("history")["moments"] == " ".join(["112.34/100"] * 39)
     assert found == {**likeness, "samples": 39, "regret": 12.3, "regretShare": 0.1098}
-    shadow.stats.shadow.add_samples(decides, Sample(112.34, 100.0))
+    shadow.stats.shadow.add_samples(decides, RegretSample(112.34, 100.0))
     found = (await status_of(policies, "s"))["shadow"]
     assert (found["samples"], found["regretLow"], found["regretHigh"]) == (40, 12.3, 12.3)
-    shadow.stats.shadow.add_samples(PolicySource("another"), Sample(90.0, 100.0))
+    shadow.stats.shadow.add_samples(PolicySource("another"), RegretSample(90.0, 100.0))
     found = (await status_of(policies, "s"))["shadow"]
     assert (found["samples"], found["regret"], found["regretShare"]) == (1, -10.0, -0.1111)
     assert found["history"]["moments"] == "90/100", "beside that alone"

@@ -1,7 +1,7 @@
 """The node of a pool that one more would be like, and the nodes that are not there yet."""
 
-from bireme.core.gangs import Taint
 from bireme.core.nodes import Node, NodeTable
+from bireme.core.pod_constraints import Taint
 from bireme.kube import quantities
 from bireme.kube.api.node_pool_scaler import NodePoolScalerSpec
 from bireme.testing import a_node

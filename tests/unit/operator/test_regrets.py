@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from bireme.core.cycle import run_cycle
-from bireme.core.regret import Sample, regret
+from bireme.core.regret import RegretSample, regret
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.registry import make_policy
@@ -45,7 +45,7 @@ class Sampling:
             metrics=self.metrics.policies,
             clock=self.clock,
         )
-        self.found: list[tuple[str, Sample, PolicySource]] = []
+        self.found: list[tuple[str, RegretSample, PolicySource]] = []
 
     def submit(self, snapshot: ClusterSnapshot, *uids: str) -> None:
         def contestant(uid: str) -> Contestant:
@@ -69,7 +69,7 @@ async def test_the_process_finds_what_the_core_does_and_says_beside_whom() -> No
     sampling.submit(snapshot, "a")
     await sampling.settled()
     expected = regret(snapshot, DECIDES, policy_of(SHADOW, SETTINGS, make_policy)[0])
-    assert expected == Sample(1050.0, 600.0, 2)
+    assert expected == RegretSample(1050.0, 600.0, 2)
     assert sampling.found == [("a", expected, ACTIVE)]
     assert sampling.count("taken") == 1
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from bireme.core.decision import Decision
 from bireme.core.errors import SettingError
 from bireme.core.policy import Policy
-from bireme.core.regret import Sample
+from bireme.core.regret import RegretSample
 from bireme.heuristics.packing import Packing
 from bireme.heuristics.simple_orderers import Fifo
 from bireme.kube.api.scheduling_policy import RolloutSpec, SchedulingPolicyStatus
@@ -114,7 +114,7 @@ class Cluster:
         evidence[0].stats.shadow = Told(told=outcome)
         return True
 
-    def play(self, name: str, *samples: Sample) -> None:
+    def play(self, name: str, *samples: RegretSample) -> None:
         """Let these moments be played forward for what judges a policy."""
         evidence = self.leader.evidence(self.leader.known.known[name])
         assert evidence is not None
@@ -398,7 +398,7 @@ def test_stages_only_go_forward_and_survive_a_new_leader(steps: list[tuple[Any, 
 
 # --- another leader -------------------------------------------------------------------------------
 
-PLAYED = [Sample(100.0 + n % 7, 99.0 - n % 3) for n in range(60)]
+PLAYED = [RegretSample(100.0 + n % 7, 99.0 - n % 3) for n in range(60)]
 
 
 async def compared(stage: str) -> Cluster:
@@ -426,7 +426,7 @@ async def test_another_leader_goes_on_with_the_moments_that_were_played(stage: s
         await settled(cluster.has_samples)  # a rival may be loaded after the first report
         await cluster.report()
         assert cluster.statuses["old"]["shadow"] == before
-    cluster.play("old", Sample(1234567.0, 0.125))
+    cluster.play("old", RegretSample(1234567.0, 0.125))
     await cluster.report()
     assert cluster.statuses["old"]["shadow"]["samples"] == len(PLAYED) + 1
     assert cluster.statuses["old"]["shadow"]["history"]["moments"].endswith(" 1234567/0.125")
@@ -434,7 +434,7 @@ async def test_another_leader_goes_on_with_the_moments_that_were_played(stage: s
 
 async def test_the_latest_moments_are_kept_within_what_the_status_may_hold() -> None:
     cluster = await compared("Shadow")
-    cluster.play("old", *[Sample(1.2345678e-05, 9.8765432e19)] * 300)
+    cluster.play("old", *[RegretSample(1.2345678e-05, 9.8765432e19)] * 300)
     await cluster.report()
     status = SchedulingPolicyStatus.model_validate(cluster.statuses["old"])
     assert status.shadow is not None

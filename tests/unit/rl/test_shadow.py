@@ -7,7 +7,7 @@ from hypothesis import given
 from bireme.core.cycle import run_cycle
 from bireme.core.gangs import Gang
 from bireme.core.policy import Policy
-from bireme.core.regret import Sample
+from bireme.core.regret import RegretSample
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.packing import Packing
 from bireme.heuristics.simple_orderers import Fifo, ShortestJob
@@ -86,15 +86,15 @@ def test_all_shares_lie_between_their_bounds_whoever_decides(case: SnapshotCase)
 # --- the outcome of many moments ----------------------------------------------------------------
 
 
-def samples(*regrets: float) -> list[Sample]:
+def samples(*regrets: float) -> list[RegretSample]:
     """Moments at which gangs take 100 s by the shadow, and that much longer by the active one."""
-    return [Sample(100.0 + each, 100.0) for each in regrets]
+    return [RegretSample(100.0 + each, 100.0) for each in regrets]
 
 
 def test_an_outcome_is_the_mean_of_its_moments_and_a_share_of_the_active_time() -> None:
     assert outcome_of([]) is None
     assert outcome_of(samples(50.0, -20.0, 0.0)) == Outcome(3, 10.0, None, None, 30 / 330)
-    nothing = outcome_of([Sample(0.0, 0.0)])
+    nothing = outcome_of([RegretSample(0.0, 0.0)])
     assert nothing is not None
     assert nothing.share == 0.0
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from bireme.contest.candidates import Candidate
+from bireme.contest.candidates import Contender
 from bireme.contest.tuning import play
 from bireme.contest.worlds import World
 from bireme.core.settings import SchedulingSettings
@@ -14,15 +14,15 @@ from bireme.tuning.past import Past
 from bireme.tuning.search import SearchResult, judge
 from tests.support.planted import planted
 
-OWN, BEST = Candidate("fifo"), Candidate("srtf")
+OWN, BEST = Contender("fifo"), Contender("srtf")
 WORLDS = [planted(number, "test") for number in range(6)]
 PAST = Past({"test": WORLDS}, OWN, SETTINGS_SOURCE, SchedulingSettings(), 0.0, 1e6, 7e5, 20, 1, 0)
 FOUND = SearchResult(((BEST, 0.0), (OWN, 1.0)), BEST)
 RUN = play(OWN, WORLDS[0])
 
 
-def judged(run_of: Callable[[Candidate, World], SimulationMetrics]) -> Judgement:
-    def players(pairs: Sequence[tuple[Candidate, World]]) -> list[SimulationMetrics]:
+def judged(run_of: Callable[[Contender, World], SimulationMetrics]) -> Judgement:
+    def players(pairs: Sequence[tuple[Contender, World]]) -> list[SimulationMetrics]:
         return [run_of(*pair) for pair in pairs]
 
     return judgement_on(PAST, FOUND, judge(PAST, BEST, players), least_days=0.0)
@@ -39,7 +39,7 @@ def test_wait_where_nobody_waited_before_is_refused() -> None:
 
 
 def test_window_in_which_one_ended_no_gang_is_a_reason_and_no_error() -> None:
-    def run_of(who: Candidate, world: World) -> SimulationMetrics:
+    def run_of(who: Contender, world: World) -> SimulationMetrics:
         nothing = who == OWN and world is WORLDS[2]
         return run(None, 1.0) if nothing else run(50.0 if who == BEST else 100.0, 1.0)
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bireme.contest.candidates import Candidate
+from bireme.contest.candidates import Contender
 from bireme.core.parameters import query_of
 from bireme.core.policy import PARTS
 from bireme.core.settings import SchedulingSettings
@@ -22,7 +22,7 @@ def past_of(source: PolicySource, settings: SchedulingSettings = SETTINGS, own: 
     return Past({}, baseline, source, settings, 0.0, 1.0, 0.7, 20, 0, 0)
 
 
-def served(best: Candidate, past: Past, own: str = "") -> Candidate:
+def served(best: Contender, past: Past, own: str = "") -> Contender:
     """Return who decides under the spec of ``best``, in a cluster with the settings of ``past``."""
     spec = policy_spec(best, past)
     SchedulingPolicy.model_validate(
@@ -48,14 +48,14 @@ def served(best: Candidate, past: Past, own: str = "") -> Candidate:
 
 def test_parts_of_the_recorded_policy_stay_though_the_settings_have_others() -> None:
     past = past_of(PolicySource("mine", orderer="tiresias-las", placer="fgd", sizer="goodput"))
-    best = Candidate("srtf", "fgd", "goodput")
+    best = Contender("srtf", "fgd", "goodput")
     assert served(best, past) == best
     assert served(replace(best, placer="packing"), past) == replace(best, placer="packing")
 
 
 def test_parameters_go_with_their_part() -> None:
     settings = SchedulingSettings(placer="packing", orderer="tiresias-las?promote_knob=8")
-    best = Candidate("tiresias-las?threshold_device_seconds=1000", "fgd")
+    best = Contender("tiresias-las?threshold_device_seconds=1000", "fgd")
     assert served(best, past_of(SETTINGS_SOURCE, settings)) == best
 
 
@@ -63,7 +63,7 @@ def test_part_of_a_shipped_checkpoint_goes_by_its_name() -> None:
     past = past_of(PolicySource("mine", checkpoint="das"))
     assert past.baseline.placer == DAS
     best = replace(past.baseline, orderer="srtf")
-    assert served(best, past) == Candidate("srtf", "das")
+    assert served(best, past) == Contender("srtf", "das")
     assert [served_name(part, best) for part in PARTS] == ["srtf", "das", ""]
     assert not needs_checkpoint_beside(past.baseline, SETTINGS)
 

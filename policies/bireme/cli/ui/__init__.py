@@ -16,7 +16,7 @@ from pathlib import Path
 from bireme.cli import cluster as common
 from bireme.cli import leader
 from bireme.cli.arguments import UsageError, add_policy_class, naming, whole
-from bireme.cli.cluster import ConsoleError, Reader, ask
+from bireme.cli.cluster import ClusterReader, ConsoleError, ask
 
 _HIGHEST_PORT = 65_535
 
@@ -68,7 +68,7 @@ def _show_record(options: argparse.Namespace) -> int:
     return 0
 
 
-async def _show_cluster(options: argparse.Namespace, reader: Reader) -> int:
+async def _show_cluster(options: argparse.Namespace, reader: ClusterReader) -> int:
     try:
         from bireme.cli.ui.live import Live
     except ImportError as error:

@@ -18,7 +18,7 @@ import numpy as np
 
 from bireme.cli import leader_reservations, what_if
 from bireme.cli.arguments import Json
-from bireme.cli.cluster import ConsoleError, Reader
+from bireme.cli.cluster import ClusterReader, ConsoleError
 from bireme.cli.gangs import ENDED_PHASES, GangLine, line_of
 from bireme.cli.ui.view import QueueRow, Span, View, in_tree, main_device, node_rows
 from bireme.core.device_use import device_uses
@@ -30,11 +30,11 @@ from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube import names, nodes, plans, pods, quantities, wire
 from bireme.kube.client import ApiError
-from bireme.kube.cluster_state import NodeUsage
 from bireme.kube.conditions import cleaned
+from bireme.kube.node_usage import NodeUsage
 from bireme.kube.plans import PlanFacts
 from bireme.kube.watch import Reflector
-from bireme.replay.what_if import Asked
+from bireme.replay.what_if import Inquiry
 from bireme.tasks import Tasks
 
 _SYNC_SECONDS: Final = 30.0
@@ -75,7 +75,7 @@ class Live:
     Only the leader knows the reserved places. It is asked while a page is open.
     """
 
-    reader: Reader
+    reader: ClusterReader
     options: argparse.Namespace
     source: str
     version: int = 0
@@ -294,7 +294,7 @@ class Live:
         by_node = self._reserved.get(line.key, {})
         return {node: sum(devices.values()) for node, devices in sorted(by_node.items())}
 
-    async def answer(self, question: Asked) -> what_if.Answered:
+    async def answer(self, question: Inquiry) -> what_if.Answered:
         """Return the leader's answer; ConsoleError if there is none, or if it is refused."""
         otherwise = "open a record: bireme ui RECORD"
         return await what_if.of_leader(self.reader, self.options, question, otherwise)

@@ -13,7 +13,7 @@ from bireme.cli import what_if
 from bireme.cli.arguments import pair, whole
 from bireme.cli.gangs import GangLine
 from bireme.core.what_if import PriorityClass, WhatIfError
-from bireme.replay.what_if import Asked
+from bireme.replay.what_if import Inquiry
 
 _USUAL_SECONDS: Final = 10
 _MAX_SECONDS: Final = 60
@@ -72,7 +72,7 @@ def fields(
     yield Field("seconds", "Try what is sooner for, seconds", seconds, is_number=True)
 
 
-def question_of(gang: GangLine, parameters: Mapping[str, str]) -> Asked:
+def question_of(gang: GangLine, parameters: Mapping[str, str]) -> Inquiry:
     """Return the question about ``gang``; WhatIfError names the field, its value and the remedy."""
     filled = {name: value.strip() for name, value in parameters.items() if value.strip()}
     changes = [
@@ -85,7 +85,7 @@ def question_of(gang: GangLine, parameters: Mapping[str, str]) -> Asked:
         seconds = whole(filled.get("seconds", str(_USUAL_SECONDS)))
     except argparse.ArgumentTypeError as error:
         raise WhatIfError(str(error)) from error
-    return Asked(
+    return Inquiry(
         kind=gang.kind,
         name=gang.name,
         namespace=gang.namespace,

@@ -30,7 +30,7 @@ from bireme.core.running import RunningGang
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.what_if import PriorityClass
 from bireme.replay.reader import Record, RecordedCycle, open_record
-from bireme.replay.what_if import Asked, answers
+from bireme.replay.what_if import Inquiry, answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Recorded:
         return {task.name: task.replicas for candidate in gangs for task in candidate.tasks}
 
     async def answer(
-        self, question: Asked, classes: Mapping[str, PriorityClass], number: int
+        self, question: Inquiry, classes: Mapping[str, PriorityClass], number: int
     ) -> what_if.Answered:
         """Return the answer about cycle ``number``, by the policy that decided it.
 
@@ -88,7 +88,7 @@ class Recorded:
             return await _in_own_thread(partial(self._answer, question, classes, number))
 
     def _answer(
-        self, question: Asked, classes: Mapping[str, PriorityClass], number: int
+        self, question: Inquiry, classes: Mapping[str, PriorityClass], number: int
     ) -> what_if.Answered:
         settings, cycle = self.record.settings, self._cycle_view(number).cycle
         # A policy of its own: a thread may use that of the view to foresee starts.

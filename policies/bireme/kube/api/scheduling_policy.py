@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import ConfigDict, Field, ValidationError
 
-from bireme.core.regret import Sample
+from bireme.core.regret import RegretSample
 from bireme.kube.api.base import (
     ApiModel,
     Conditions,
@@ -161,13 +161,13 @@ class ShadowHistory(ApiModel):
     a slash, and those by the shadow."""
 
 
-def shadow_history(between: str, samples: Iterable[Sample]) -> dict[str, str]:
+def shadow_history(between: str, samples: Iterable[RegretSample]) -> dict[str, str]:
     """Return the form of ``status.shadow.history``."""
     pairs = (f"{sample.active_seconds:.7g}/{sample.shadow_seconds:.7g}" for sample in samples)
     return {"between": between, "moments": " ".join(pairs)}
 
 
-def samples_of(status: Mapping[str, Any], between: str) -> list[Sample]:
+def samples_of(status: Mapping[str, Any], between: str) -> list[RegretSample]:
     """Return the samples of the comparison ``between`` in the ``status`` of a SchedulingPolicy.
 
     The list is empty for another comparison, or if a text violates the CRD.
@@ -180,7 +180,7 @@ def samples_of(status: Mapping[str, Any], between: str) -> list[Sample]:
     if history.between != between:
         return []
     pairs = (pair.split("/") for pair in history.moments.split(" "))
-    return [Sample(float(active), float(other)) for active, other in pairs]
+    return [RegretSample(float(active), float(other)) for active, other in pairs]
 
 
 class ShadowStatus(ApiModel):

@@ -16,6 +16,13 @@ from typing import Final
 from bireme.core import gangs
 from bireme.core.gpus import GPU, GPU_MODEL_LABEL
 from bireme.core.nodes import HOSTNAME_LABEL, Node
+from bireme.core.pod_constraints import (
+    ANYWHERE,
+    NodeConstraints,
+    Requirement,
+    SelectorOperator,
+    SelectorTerm,
+)
 from bireme.core.resources import CPU, MEMORY, PODS, request_of
 from bireme.simulator.errors import TraceError
 from bireme.simulator.traces.tables import PODS_PER_NODE, CsvTable, JobColumns, read_table, trace_of
@@ -75,13 +82,11 @@ def _times(
 @lru_cache(maxsize=65_536)
 def _pod(cpu_millis: int, memory_mib: float, gpus: int, models: str) -> tuple[gangs.Task, ...]:
     amounts = {CPU: cpu_millis, MEMORY: round(memory_mib * 2**20), GPU: gpus, PODS: 1}
-    constraints = gangs.ANYWHERE
+    constraints = ANYWHERE
     if models:
         wanted = tuple(sorted(set(models.split("|"))))
-        term = gangs.SelectorTerm(
-            (gangs.Requirement(GPU_MODEL_LABEL, gangs.SelectorOperator.IN, wanted),)
-        )
-        constraints = gangs.NodeConstraints(affinity_terms=(term,))
+        term = SelectorTerm((Requirement(GPU_MODEL_LABEL, SelectorOperator.IN, wanted),))
+        constraints = NodeConstraints(affinity_terms=(term,))
     return (gangs.Task("worker", 1, request_of(amounts), constraints=constraints),)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from bireme.core import gangs
 from bireme.core.gpus import GPU
 from bireme.core.nodes import HOSTNAME_LABEL, Node
+from bireme.core.pod_constraints import NodeConstraints, Requirement, SelectorOperator, SelectorTerm
 from bireme.core.resources import CPU, MEMORY, PODS, IntArray, request_of
 from bireme.simulator.errors import TraceError
 from bireme.simulator.machines import POOL_LABEL, agent_nodes, parse_nodes
@@ -185,14 +186,14 @@ def _worker(
     reached: tuple[str, ...] = (),
 ) -> gangs.Task:
     asked = {CPU: 1000 * cores, MEMORY: gib * _GIB, GPU: gpus, PODS: 1}
-    term = gangs.SelectorTerm((gangs.Requirement(POOL_LABEL, gangs.SelectorOperator.IN, reached),))
+    term = SelectorTerm((Requirement(POOL_LABEL, SelectorOperator.IN, reached),))
     return gangs.Task(
         role.value,
         replicas,
         request_of(asked),
         role,
         priority=role.default_priority,
-        constraints=gangs.NodeConstraints(affinity_terms=(term,) if reached else None),
+        constraints=NodeConstraints(affinity_terms=(term,) if reached else None),
     )
 
 
