@@ -201,7 +201,7 @@ def evaluate_policy(sample: DasSample, make_policy: PolicyMaker, cycle: Decide) 
     return {
         "mean_jct_minutes": float(jct.mean()) / 60,
         "mean_fee_dollars": float(fee_dollars(outcome, nodes).mean()),
-        "mean_wait_minutes": float(metrics.waited_seconds(outcome).mean()) / 60,
+        "mean_wait_minutes": float(metrics.wait_seconds(outcome).mean()) / 60,
         "decision_milliseconds": 1000 * outcome.decision_seconds / outcome.counts["cycles"],
     }
 

@@ -21,7 +21,7 @@ from bireme.contest.worlds import Part, World, world_of
 from bireme.core.gpus import GPU
 from bireme.core.policy import Orderer, Policy
 from bireme.core.settings import SchedulingSettings
-from bireme.simulator.loads import DAY, Window, made, stretch
+from bireme.simulator.loads import DAY, Window, make_window, stretch
 from bireme.simulator.metrics import SimulationMetrics
 from bireme.simulator.physics.model import Physics
 from bireme.simulator.workload import Trace
@@ -99,4 +99,4 @@ def _fitting(window: Window, load: float) -> Window:
     if len(jobs) == len(window.trace.jobs):
         return window
     # Without them the cluster of this load is a smaller one.
-    return _fitting(made(window.number, replace(window.trace, jobs=jobs)), load)
+    return _fitting(make_window(window.number, replace(window.trace, jobs=jobs)), load)

@@ -18,7 +18,7 @@ from bireme.contest.worlds import CHARGED, World, world_of
 from bireme.core.errors import SettingError
 from bireme.rl.checkpoint import Checkpoint
 from bireme.rl.components import LearnedOrderer
-from bireme.simulator.loads import GPUS_PER_NODE, made, stretch
+from bireme.simulator.loads import GPUS_PER_NODE, make_window, stretch
 from bireme.simulator.metrics import SimulationMetrics
 from bireme.simulator.physics.model import Physics
 from bireme.simulator.traces.sources import read_trace
@@ -86,7 +86,12 @@ def test_case(data: Path, setting: str, seed: int) -> World:
         jobs = read_trace("gen:poisson?jobs=200", gpus_per_node=GPUS_PER_NODE, seed=seed)
         name = f"poisson, seed {seed}"
         return world_of(
-            made(seed, jobs), float(load), name=name, block=name, part="test", physics=physics
+            make_window(seed, jobs),
+            float(load),
+            name=name,
+            block=name,
+            part="test",
+            physics=physics,
         )
     begins = _philly_test_days(data) if trace == "philly" else _MURI_BEGINS
     # first every window, then the same windows with other jobs
