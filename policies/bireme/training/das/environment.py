@@ -578,7 +578,7 @@ class DasEnv:
             speed=clusters.model_speed,
             dollars=clusters.dollars_per_hour,
             rack=clusters.rack,
-            held=np.zeros_like(clusters.free),
+            own_replicas=np.zeros_like(clusters.free),
         )
 
     def nearness(self) -> FloatArray:
@@ -666,7 +666,7 @@ class DasTurnEnv(DasEnv):
         seconds = np.expm1(seen["jobs"][self._every, chosen, 1] * 8.0) * 60.0
         shares = np.where(self._has_reports[:, None, None], self.memory.shares, np.float32(0.0))
         speeds = self.memory.speeds.astype(np.float64)
-        belief = das_inputs.believed(machines, need, self.nearness(), shares, speeds)
+        belief = das_inputs.health_posterior(machines, need, self.nearness(), shares, speeds)
         places = das_inputs.place_inputs(machines, need, belief.mean)
         return seen | {
             "is_placing": np.ones(self.count, np.bool_),

@@ -31,7 +31,7 @@ from bireme.core.errors import SettingError
 from bireme.core.resources import BoolArray, FloatArray, IntArray
 from bireme.rl.encoders.tapfinger import LOST, VOID, first_of, room
 from bireme.rl.encoders.tapfinger_scene import NONE, Scene
-from bireme.rl.encoders.tapfinger_types import typed
+from bireme.rl.encoders.tapfinger_types import type_inputs
 from bireme.simulator.traces.papers import poisson_steps
 from bireme.training.vec_env import Actions, Array, EnvStep, Observation
 
@@ -650,7 +650,7 @@ class TapFingerView:
         if self.knows_speeds:
             inputs = self.scene.inputs()
         else:
-            inputs = typed(self.scene, raw["run_kind"], raw["run_steps"])
+            inputs = type_inputs(self.scene, raw["run_kind"], raw["run_steps"])
         return inputs | known | {"room": self.room, "can_void": self.raw["may_wait"]}
 
 

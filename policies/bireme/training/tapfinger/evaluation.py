@@ -20,7 +20,7 @@ import torch
 from bireme.core.errors import SettingError
 from bireme.onnx.sessions import Session
 from bireme.rl.checkpoint import Checkpoint, load
-from bireme.rl.encoders.tapfinger import decided, question
+from bireme.rl.encoders.tapfinger import decide, question
 from bireme.training.evaluation import check_finished, session_of
 from bireme.training.networks import ActorCritic, predict
 from bireme.training.rollouts import play
@@ -160,7 +160,7 @@ def _play_network(
             one = take(seen, np.asarray(env))
             arrays, count = question(one)
             logits = session.answer(arrays, count, _LIMIT_SECONDS)
-            chosen.append(decided(one, arrays["sizes"], logits, draws=draws))
+            chosen.append(decide(one, arrays["sizes"], logits, draws=draws))
         slot, size = (np.stack(part) for part in zip(*chosen, strict=True))
         return {environment.SLOT: slot, environment.SIZE: size}
 
