@@ -92,8 +92,8 @@ def predict(
     policy: ActorCritic, observation: Observation, draws: torch.Generator | None = None
 ) -> Actions:
     """Return what ``policy`` deems best in each row of ``observation``, or what it draws."""
-    found = policy.distribution(tensors(observation, policy.device))
-    return arrays(found.mode() if draws is None else found.sample(draws))
+    distribution = policy.distribution(tensors(observation, policy.device))
+    return arrays(distribution.mode() if draws is None else distribution.sample(draws))
 
 
 # --- layers that several families share; padding changes nothing in them ------------------------
@@ -122,8 +122,8 @@ class Attention(nn.Module):
         )
         # Not -inf: where nothing is there, a softmax over nothing but -inf is nan.
         hidden = torch.where(is_there, 0.0, -1e9)[..., None, None, :]
-        found = functional.scaled_dot_product_attention(query, key, value, attn_mask=hidden)
-        states = states + self.merge(found.transpose(-3, -2).flatten(-2))
+        attended = functional.scaled_dot_product_attention(query, key, value, attn_mask=hidden)
+        states = states + self.merge(attended.transpose(-3, -2).flatten(-2))
         inner: Tensor = self.inner(self.between(states))
         return states + inner
 

@@ -24,7 +24,7 @@ from bireme.training.algorithm import ActorCriticConfig, OnPolicy
 from bireme.training.distributed import average, least
 from bireme.training.distributions import Action, ActionDistribution
 from bireme.training.networks import ActorCritic, Tensors
-from bireme.training.rollouts import Rollout, taken
+from bireme.training.rollouts import Rollout, take_rows
 from bireme.training.vec_env import VecEnv
 
 _TOLERANCE = 1.5
@@ -73,7 +73,7 @@ class Batch:
     def take(self, rows: Tensor) -> "Batch":
         return Batch(
             {name: part[rows] for name, part in self.observations.items()},
-            taken(self.actions, rows),
+            take_rows(self.actions, rows),
             self.log_probs[rows],
             self.advantages[rows],
             self.returns[rows],
@@ -135,14 +135,14 @@ class PPO(OnPolicy[PPOConfig]):
         metrics = {"policy_loss": policy_loss.item(), "entropy": entropy.item()}
         if old is not None:
             with torch.no_grad():
-                before = old.distribution(batch.observations)
-            loss = loss + self.kl_coef * before.kl(distribution).mean()  # equation 8
+                old_distribution = old.distribution(batch.observations)
+            loss = loss + self.kl_coef * old_distribution.kl(distribution).mean()  # equation 8
         if values is not None:
             value_loss = (batch.returns - values).square().mean()
             loss = loss + config.vf_coef * value_loss  # equation 9
             metrics["value_loss"] = value_loss.item()
         self.descend(loss)
-        return metrics | _moved(log_ratio.detach().sum(1), config.clip_range)
+        return metrics | _policy_change(log_ratio.detach().sum(1), config.clip_range)
 
     def _policy_loss(self, log_ratio: Tensor, works: Tensor, advantages: Tensor) -> Tensor:
         """Return minus the objective; ``log_ratio`` and ``works`` have shape (n, agents)."""
@@ -154,8 +154,8 @@ class PPO(OnPolicy[PPOConfig]):
         ratio = log_ratio.exp()
         if self.config.objective == "kl":
             return ratio * advantages
-        near = ratio.clamp(1 - self.config.clip_range, 1 + self.config.clip_range)
-        return torch.minimum(ratio * advantages, near * advantages)
+        clipped = ratio.clamp(1 - self.config.clip_range, 1 + self.config.clip_range)
+        return torch.minimum(ratio * advantages, clipped * advantages)
 
     @torch.no_grad()
     def _divergence(self, old: ActorCritic, batch: Batch) -> float:
@@ -220,20 +220,20 @@ class ActionMAPPO(MAPPO):
     def advantages_and_returns(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
         """Return advantages, and the targets y of the critic, shape (n,) each."""
         config, rows = self.config, torch.arange(len(rollout), device=self.policy.device)
-        found = [
+        action_values = [
             self.policy.action_values(
-                {name: seen[part] for name, seen in rollout.observations.items()},
-                taken(rollout.actions, part),
+                {name: observation[part] for name, observation in rollout.observations.items()},
+                take_rows(rollout.actions, part),
             )
-            for part in (rows[at : at + _ROWS] for at in range(0, len(rollout), _ROWS))
+            for part in (rows[start : start + _ROWS] for start in range(0, len(rollout), _ROWS))
         ]
-        played = np.zeros_like(rollout.rewards)
-        played[rollout.is_active] = np.asarray(torch.cat(found).cpu())
-        following = np.concatenate([played[1:], rollout.next_values[-1:]])
+        values = np.zeros_like(rollout.rewards)
+        values[rollout.is_active] = np.asarray(torch.cat(action_values).cpu())
+        following = np.concatenate([values[1:], rollout.next_values[-1:]])
         targets = rollout.rewards * config.reward_scale + config.gamma * np.where(
             rollout.is_over, 0.0, following
         )
-        advantages = rollout.flat(played - rollout.values)
+        advantages = rollout.flat(values - rollout.values)
         if config.normalize_advantage and len(advantages) > 1:
             advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
         return advantages, rollout.flat(targets)
@@ -242,11 +242,11 @@ class ActionMAPPO(MAPPO):
         self, observations: Tensors, actions: Action
     ) -> tuple[ActionDistribution, Tensor | None]:
         """Return distribution and Q of ``actions``, with gradients."""
-        found = self.policy.distribution(observations)
-        return found, self.policy.action_values(observations, actions)
+        distribution = self.policy.distribution(observations)
+        return distribution, self.policy.action_values(observations, actions)
 
 
-def _moved(log_ratio: Tensor, clip_range: float) -> dict[str, float]:
+def _policy_change(log_ratio: Tensor, clip_range: float) -> dict[str, float]:
     """Return how far a policy has moved, by the actions taken: an unbiased estimate of the KL.
 
     E[(r - 1) - log r], never negative (k3 in Schulman, Approximating KL Divergence, 2020).

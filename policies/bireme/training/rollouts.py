@@ -75,7 +75,7 @@ class Episodes:
         """The environments that are not over."""
         return np.flatnonzero(~self.is_over)
 
-    def seen(self, rows: IntArray | None = None) -> Observation:
+    def observation(self, rows: IntArray | None = None) -> Observation:
         """Return the observation of ``rows``, by default of the environments that go on."""
         rows = self.rows if rows is None else rows
         return self._seen if len(rows) == self.env.count else take(self._seen, rows)
@@ -139,7 +139,7 @@ def play(env: VecEnv, seeds: Sequence[int], act: Callable[[Observation], Actions
     episodes = Episodes(env, 0)
     episodes._start(np.array(seeds, np.int64))
     for _ in range(MAX_EPISODE):
-        episodes.step(act(episodes.seen()))
+        episodes.step(act(episodes.observation()))
         if episodes.is_over.all():
             return episodes._returns
     raise never_ends(episodes)
@@ -187,8 +187,8 @@ class Rollout:
 
     def flat(self, entries: FloatArray) -> Tensor:
         """Return the active ones of ``entries``, (steps, envs), as a tensor of shape (n,)."""
-        found = torch.from_numpy(entries[self.is_active].astype(np.float32))
-        return found.to(self.log_probs.device)
+        active = torch.from_numpy(entries[self.is_active].astype(np.float32))
+        return active.to(self.log_probs.device)
 
 
 @torch.no_grad()
@@ -212,8 +212,8 @@ def collect(
         """Return the critic's values of ``rows``, 0 for other envs and without a critic."""
         values = np.zeros(episodes.env.count)
         if has_critic and len(rows):
-            seen = tensors(episodes.seen(rows), policy.device)
-            values[rows] = np.asarray(policy.values(seen).cpu())
+            observation = tensors(episodes.observation(rows), policy.device)
+            values[rows] = np.asarray(policy.values(observation).cpu())
         return values
 
     episodes.begin()
@@ -227,15 +227,15 @@ def collect(
             raise never_ends(episodes)
         was_over, values = episodes.is_over.copy(), values_of(episodes.rows)
         # Copies, because an env may go on writing into the arrays it showed.
-        shown = tensors(episodes.seen(), policy.device)
-        seen = {name: part.clone() for name, part in shown.items()}
-        found = policy.distribution(seen)
-        actions.append(found.sample(generator))
+        on_device = tensors(episodes.observation(), policy.device)
+        inputs = {name: part.clone() for name, part in on_device.items()}
+        distribution = policy.distribution(inputs)
+        actions.append(distribution.sample(generator))
         step = episodes.step(arrays(actions[-1]))
         # An env that a limit on length cut off would have gone on: its last state has a value.
         cut = np.zeros_like(was_over) if step.is_cut is None else step.is_cut & ~was_over
-        observations.append(seen)
-        log_probs.append(found.log_probs(actions[-1]))
+        observations.append(inputs)
+        log_probs.append(distribution.log_probs(actions[-1]))
         times.append(step.times.astype(np.float64))
         paid, over = np.where(was_over, 0.0, step.rewards), step.is_over.copy()
         steps.append((paid, values, values_of(np.flatnonzero(cut)), ~was_over, over))
@@ -243,7 +243,7 @@ def collect(
     following = np.concatenate([critic[1:], values_of(episodes.rows)[None]])
     return Rollout(
         observations={name: torch.cat([o[name] for o in observations]) for name in observations[0]},
-        actions=joined(actions),
+        actions=concatenate(actions),
         log_probs=torch.cat(log_probs),
         rewards=rewards,
         values=critic,
@@ -255,12 +255,12 @@ def collect(
     )
 
 
-def joined(actions: Sequence[Action]) -> Action:
+def concatenate(actions: Sequence[Action]) -> Action:
     """Return the rows of several actions, one after the other."""
     return by_agent(lambda *parts: torch.cat(parts), *actions)
 
 
-def taken(actions: Action, rows: Tensor | slice) -> Action:
+def take_rows(actions: Action, rows: Tensor | slice) -> Action:
     return by_agent(itemgetter(rows), actions)
 
 
@@ -318,8 +318,11 @@ def replica_advantages(
         for env in group:
             # Replicas decide at different moments: what another had still to come at this time lies
             # between two of its decisions, and is 0 after its end.
-            asked = times[:-1, env]
-            expected = np.mean([np.interp(asked, at, height) for at, height in curves], axis=0)
+            own_times = times[:-1, env]
+            expected = np.mean(
+                [np.interp(own_times, curve_times, height) for curve_times, height in curves],
+                axis=0,
+            )
             advantages[:, env] = (to_go[:, env] - expected) * is_active[:, env]
     return advantages
 
@@ -329,5 +332,5 @@ def _curve(
 ) -> tuple[FloatArray, FloatArray]:
     """Return an env's times and rewards to go, of several decisions at one time the first."""
     decisions = int(is_active.sum())
-    at, first = np.unique(times[: decisions + 1], return_index=True)
-    return at, np.append(to_go[:decisions], 0.0)[first]
+    curve_times, first = np.unique(times[: decisions + 1], return_index=True)
+    return curve_times, np.append(to_go[:decisions], 0.0)[first]

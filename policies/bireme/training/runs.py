@@ -99,8 +99,8 @@ class LearningCurves:
         down = max(1, math.ceil(len(self._names) / _ACROSS))
         size = (_ACROSS * _PANEL_INCHES[0], down * _PANEL_INCHES[1])
         figure = Figure(figsize=size, layout="constrained")
-        for at, name in enumerate(self._names):
-            self._draw(figure.add_subplot(down, _ACROSS, at + 1), name)
+        for index, name in enumerate(self._names):
+            self._draw(figure.add_subplot(down, _ACROSS, index + 1), name)
         figure.savefig(target)
 
     def _draw(self, axes: Any, name: str) -> None:

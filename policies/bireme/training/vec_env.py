@@ -67,7 +67,7 @@ def take(arrays: Mapping[str, Array], rows: NDArray[Any]) -> dict[str, Array]:
 def by_agent(apply: Callable[..., T], *actions: Any) -> T | dict[str, T]:
     """Apply a function to actions, agent by agent where there are several."""
     if isinstance(actions[0], Mapping):
-        return {agent: apply(*(each[agent] for each in actions)) for agent in actions[0]}
+        return {agent: apply(*(mapping[agent] for mapping in actions)) for agent in actions[0]}
     return apply(*actions)
 
 

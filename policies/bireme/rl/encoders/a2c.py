@@ -168,10 +168,10 @@ def paint(
     """Return images, shape (images, 1, IMAGE_HORIZON_STEPS, columns).
 
     Args:
-        held: Slots held in each coming step, shape (images, IMAGE_HORIZON_STEPS, resources).
+        occupied: Used slots in each coming step, (images, IMAGE_HORIZON_STEPS, resources).
         durations: Steps of each job of the queue, 0 for an empty slot, shape (images, queue).
         demands: Slots, shape (images, queue, resources).
-        behind: Number of jobs behind the queue, shape (images,).
+        backlog: Number of jobs behind the queue, shape (images,).
         since: Steps since the last arrival, shape (images,).
     """
     parts: list[NDArray[np.generic]] = []

@@ -105,17 +105,20 @@ def compare_forecasters(request: ForecastRequest) -> ForecastComparison:
         BiremeError: one has a wrong name, or the series is too short for the test.
     """
     names = dict.fromkeys([PERSISTENCE, SEASONAL, *request.names])
-    timed = [TimedForecaster(each) for each in make(names, request.horizon, **_parts(request))]
+    timed = [
+        TimedForecaster(forecaster)
+        for forecaster in make(names, request.horizon, **_parts(request))
+    ]
     series = request.read.series
-    chosen = choose(series, timed, request.horizon, request.test, request.quantile)
-    points = chosen.model.at(series.values, np.array([len(series)]), request.horizon)[0]
-    about = {each.name: _description(each.model) for each in timed}
+    choice = choose(series, timed, request.horizon, request.test, request.quantile)
+    points = choice.model.at(series.values, np.array([len(series)]), request.horizon)[0]
+    about = {forecaster.name: _description(forecaster.model) for forecaster in timed}
     return ForecastComparison(
         request=request,
-        chosen=chosen,
+        chosen=choice,
         fit_seconds=_seconds(timed),
-        about={name: words for name, words in about.items() if words},
-        ahead=bounds(chosen.intervals, points, request.quantile),
+        about={name: text for name, text in about.items() if text},
+        ahead=bounds(choice.intervals, points, request.quantile),
     )
 
 
@@ -137,13 +140,13 @@ def _gru(request: ForecastRequest) -> Forecaster:
         return Gru(Path(request.gru))
     if request.gru == SHIPPED or find_spec("torch") is None:
         return Gru()
-    from bireme.training.gru.networks import trained_for
+    from bireme.training.gru.networks import train_for
 
-    return Gru(train=partial(trained_for, horizon=request.horizon, seed=0))
+    return Gru(train=partial(train_for, horizon=request.horizon, seed=0))
 
 
 def _seconds(timed: Sequence[TimedForecaster]) -> dict[str, float]:
-    seconds = {each.name: each.seconds for each in timed}
+    seconds = {forecaster.name: forecaster.seconds for forecaster in timed}
     # the blend found its parts fitted, and takes as long as they did
     if "lsp" in seconds:
         seconds["lsp"] += seconds.get("gru", 0.0) + seconds.get("arima", 0.0)
@@ -178,17 +181,17 @@ def evaluate_forecaster(
     its own mean so that large pools do not outweigh small ones. The interval is that of series
     drawn anew; where there is one, that of its days.
     """
-    own = _errors(forecaster, every, steps, days)
+    errors = _errors(forecaster, every, steps, days)
     baselines = {baseline.name: _errors(baseline(), every, steps, days) for baseline in BASELINES}
     best = min(baselines, key=lambda name: float(baselines[name].mean()))
-    (found,) = comparison.ratios(own, baselines[best], comparison.draws(len(own)))
-    if found is None or found.low is None or found.high is None:
+    (ratio,) = comparison.ratios(errors, baselines[best], comparison.draws(len(errors)))
+    if ratio is None or ratio.low is None or ratio.high is None:
         raise RuntimeError(f"{setting}: {best} is never wrong, or there is nothing to draw from")
     return Result(
         setting=setting,
         metric=f"mean error of {steps} hours, as a ratio",
-        value=round(found.mean, 4),
-        interval=(round(found.low, 4), round(found.high, 4)),
+        value=round(ratio.mean, 4),
+        interval=(round(ratio.low, 4), round(ratio.high, 4)),
         rival=best,
         rival_value=1.0,
         command=command,
@@ -197,10 +200,10 @@ def evaluate_forecaster(
 
 def _errors(forecaster: Forecaster, every: Sequence[Series], steps: int, days: int) -> FloatArray:
     """Return errors relative to each series' mean, by series, or by day of the only one; (n, 1)."""
-    found = []
+    errors = []
     for series in every:
         test = back_test(forecaster, series, len(series) - days * _DAY, every=_DAY, steps=steps)
         wrong = np.abs(test.forecasts - test.actuals).mean(axis=1)
-        found.append(wrong / max(series.values.mean(), _MIN_MEAN))
-    by_unit: FloatArray = found[0] if len(every) == 1 else np.array(found).mean(axis=1)
+        errors.append(wrong / max(series.values.mean(), _MIN_MEAN))
+    by_unit: FloatArray = errors[0] if len(every) == 1 else np.array(errors).mean(axis=1)
     return by_unit[:, None]

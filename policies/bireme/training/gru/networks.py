@@ -39,7 +39,7 @@ from bireme.forecasting.networks import (
 )
 from bireme.forecasting.series import Series, TooShortError, origins_between
 from bireme.training.algorithm import Callback, LearningProgress
-from bireme.training.export import compare, exported, source_commit, today, versions
+from bireme.training.export import compare, source_commit, to_onnx, today, versions
 
 # --- the network --------------------------------------------------------------------------------
 
@@ -51,14 +51,14 @@ class GruNetwork(nn.Module):
 
     def __init__(self, frame: Frame) -> None:
         super().__init__()
-        (_, _, seen), (_, _, known) = frame.inputs["past"], frame.inputs["ahead"]
-        self.gru = nn.GRU(int(seen), _HIDDEN, batch_first=True)
+        (_, _, past_width), (_, _, ahead_width) = frame.inputs["past"], frame.inputs["ahead"]
+        self.gru = nn.GRU(int(past_width), _HIDDEN, batch_first=True)
         # zero, so that an untrained network is the seasonal-naive forecast
-        last = nn.Linear(_HIDDEN, int(known) + 1)
+        last = nn.Linear(_HIDDEN, int(ahead_width) + 1)
         nn.init.zeros_(last.weight)
         nn.init.zeros_(last.bias)
-        self.head = nn.Sequential(nn.Linear(_HIDDEN + int(known), _HIDDEN), nn.Tanh(), last)
-        self.usual = nn.Parameter(torch.zeros(int(known)))
+        self.head = nn.Sequential(nn.Linear(_HIDDEN + int(ahead_width), _HIDDEN), nn.Tanh(), last)
+        self.usual = nn.Parameter(torch.zeros(int(ahead_width)))
         with torch.no_grad():
             self.usual[max(0, 2 * len(frame.periods) - 2)] = 1.0
 
@@ -160,8 +160,8 @@ class GruTrainer:
         # absolute error, but smooth at 0
         loss = functional.smooth_l1_loss(answer, came, beta=0.1)
         self._optimizer.zero_grad()
-        held = loss + self._distance() * (HOLDING_ROWS / len(self._rows)) ** 3
-        held.backward()  # type: ignore[no-untyped-call]
+        regularised = loss + self._distance() * (HOLDING_ROWS / len(self._rows)) ** 3
+        regularised.backward()  # type: ignore[no-untyped-call]
         # one odd window must not undo what was learned
         clip_grad_norm_(self.network.parameters(), 1.0)
         self._optimizer.step()
@@ -190,7 +190,7 @@ MAX_WINDOW: Final = 24
 UPDATES: Final = 2000
 
 
-def trained_for(series: Series, horizon: int, seed: int = 0, updates: int = UPDATES) -> Network:
+def train_for(series: Series, horizon: int, seed: int = 0, updates: int = UPDATES) -> Network:
     """Train a network on all of ``series``, to forecast ``horizon`` steps at once.
 
     Takes under a minute for a year of hours. ``seed`` is that of the weights and of all draws.
@@ -206,7 +206,7 @@ def trained_for(series: Series, horizon: int, seed: int = 0, updates: int = UPDA
     data = f"the series itself, {len(series)} values in steps of {series.step_seconds} s"
     numbers = {"steps": float(updates), "rows": float(len(rows))}
     step = series.step_seconds
-    return served(network, frame, step_seconds=step, data=data, seed=seed, training=numbers)[0]
+    return to_served(network, frame, step_seconds=step, data=data, seed=seed, training=numbers)[0]
 
 
 def frame_for(series: Series, horizon: int) -> Frame:
@@ -217,11 +217,11 @@ def frame_for(series: Series, horizon: int) -> Frame:
     """
     window = min((MAX_WINDOW, *series.periods))
     frame = Frame(window, horizon, series.periods)
-    least = frame.least_values + horizon + max(series.periods, default=window)
-    if len(series) < least:
+    min_values = frame.least_values + horizon + max(series.periods, default=window)
+    if len(series) < min_values:
         raise TooShortError(
             f"{len(series)} values; to learn {horizon} steps ahead of seasons of "
-            f"{series.periods or 'no'} steps takes at least {least}"
+            f"{series.periods or 'no'} steps takes at least {min_values}"
         )
     return frame
 
@@ -238,7 +238,7 @@ def new_network(frame: Frame, seed: int) -> GruNetwork:
         return GruNetwork(frame)
 
 
-def served(
+def to_served(
     network: GruNetwork,
     frame: Frame,
     *,
@@ -255,7 +255,7 @@ def served(
     Raises:
         CheckpointError: it answers otherwise than torch.
     """
-    model, part = exported(network, f"{NAME}.onnx", ENCODER, frame.inputs, FORECASTS)
+    model, part = to_onnx(network, f"{NAME}.onnx", ENCODER, frame.inputs, FORECASTS)
     card = ForecastCard(
         name=NAME,
         summary=SUMMARY,
@@ -274,6 +274,6 @@ def served(
         network=part,
         **asdict(frame),
     )
-    made = network_of(card, model)
-    compare(network, made.session, part)
-    return made, model
+    serving = network_of(card, model)
+    compare(network, serving.session, part)
+    return serving, model

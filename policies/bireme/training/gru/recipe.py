@@ -159,7 +159,7 @@ class GruRecipe:
         trainer = GruTrainer(network, curriculum.rows, curriculum.updates, run.seed)
         run.learn("fitting", trainer, curriculum.updates)
         minutes = round(run.seconds / 60, 1)
-        made, model = networks.served(
+        served, model = networks.to_served(
             network,
             curriculum.frame,
             step_seconds=curriculum.step_seconds,
@@ -171,7 +171,7 @@ class GruRecipe:
             training={"steps": trainer.updates, "rows": len(curriculum.rows), "minutes": minutes},
         )
         if run.is_first:
-            _write(run.checkpoint_folder, made, model, self._results(curriculum, made))
+            _write(run.checkpoint_folder, served, model, self._results(curriculum, served))
         return run.checkpoint_folder
 
     def _own(self, run: TrainingRun, series: Series) -> _Curriculum:
@@ -187,40 +187,40 @@ class GruRecipe:
         rng = np.random.default_rng(run.seed)
         real = _real(run.data) if run.data else {}
         # the last days of real series are for the evaluation
-        known = [series.until(len(series) - TEST_DAYS * DAY) for series in real.values()]
-        rows = [_drawn(rng, series, frame) for series in _generated(rng, count)]
-        rows += [windows_of(s.values, frame, origins_of(s, frame)) for s in known]
+        training_series = [series.until(len(series) - TEST_DAYS * DAY) for series in real.values()]
+        rows = [_draw_windows(rng, series, frame) for series in _generate(rng, count)]
+        rows += [windows_of(s.values, frame, origins_of(s, frame)) for s in training_series]
         data = f"{count} generated hourly demands of ten weeks{_CREDIT if real else ''}"
         # another stream of the seed: none of these were learned
-        unseen = _generated(np.random.default_rng((run.seed, 1)), max(2, count // 12))
+        unseen = _generate(np.random.default_rng((run.seed, 1)), max(2, count // 12))
         held_out = {"generated demand": unseen, **{name: [s] for name, s in real.items()}}
-        ranges = tuple(_range(name, s) for name, s in zip(real, known, strict=True))
+        ranges = tuple(_range(name, s) for name, s in zip(real, training_series, strict=True))
         learned = networks.concatenate(rows)
         return _Curriculum(frame, HOUR, learned, data, updates, held_out, _SPLIT, ranges)
 
-    def _results(self, curriculum: _Curriculum, made: Network) -> tuple[Result, ...]:
-        gru = Gru(train=lambda _: made)
+    def _results(self, curriculum: _Curriculum, served: Network) -> tuple[Result, ...]:
+        gru = Gru(train=lambda _: served)
         return tuple(
-            evaluate_forecaster(gru, every, self._horizon, TEST_DAYS, setting, made.card.command)
+            evaluate_forecaster(gru, every, self._horizon, TEST_DAYS, setting, served.card.command)
             for setting, every in curriculum.held_out.items()
         )
 
 
-def _generated(rng: np.random.Generator, count: int) -> list[Series]:
+def _generate(rng: np.random.Generator, count: int) -> list[Series]:
     return [Series(v, HOUR, _SEASONS) for v in demand(rng, count, _LENGTH)]
 
 
-def _drawn(rng: np.random.Generator, series: Series, frame: Frame) -> WindowBatch:
+def _draw_windows(rng: np.random.Generator, series: Series, frame: Frame) -> WindowBatch:
     origins = rng.choice(origins_of(series, frame), _ROWS_OF_SERIES, replace=False)
     return windows_of(series.values, frame, origins)
 
 
 def _real(data: Path) -> dict[str, Series]:
-    found = {
+    by_name = {
         name: read_series(data / file, column, step_seconds=HOUR, reduce=reduce).series
         for name, (file, column, reduce) in _REAL.items()
     }
-    return {name: replace(series, periods=_SEASONS) for name, series in found.items()}
+    return {name: replace(series, periods=_SEASONS) for name, series in by_name.items()}
 
 
 def _range(name: str, series: Series) -> DataRange:
@@ -231,8 +231,8 @@ def _range(name: str, series: Series) -> DataRange:
     return DataRange(name.partition(",")[0], series.start, end)
 
 
-def _write(folder: Path, made: Network, model: bytes, results: tuple[Result, ...]) -> None:
+def _write(folder: Path, served: Network, model: bytes, results: tuple[Result, ...]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / made.card.network.file).write_bytes(model)
-    card = msgspec.structs.replace(made.card, results=results)
+    (folder / served.card.network.file).write_bytes(model)
+    card = msgspec.structs.replace(served.card, results=results)
     (folder / cards.CARD_FILE).write_bytes(cards.encode(card))

@@ -37,19 +37,19 @@ def _rules() -> Policy:
     return registry.make_policy(SchedulingSettings())
 
 
-def philly_days(data: Path, part: Part, fewest: float, most: float = np.inf) -> list[float]:
-    """Return those days of ``part`` on which Philly had from ``fewest`` to ``most`` jobs.
+def philly_days(data: Path, part: Part, min_jobs: float, max_jobs: float = np.inf) -> list[float]:
+    """Return those days of ``part`` on which Philly had from ``min_jobs`` to ``max_jobs`` jobs.
 
     Raises:
         SettingError: ``part`` is the test, or ``data`` has no such trace.
     """
-    return days_with(philly_jobs(data, part), PHILLY_DAYS[part], fewest, most)
+    return days_with(philly_jobs(data, part), PHILLY_DAYS[part], min_jobs, max_jobs)
 
 
-def days_with(trace: Trace, days: range, fewest: float, most: float = np.inf) -> list[float]:
-    """Return those of ``days`` on which ``trace`` has from ``fewest`` to ``most`` jobs."""
+def days_with(trace: Trace, days: range, min_jobs: float, max_jobs: float = np.inf) -> list[float]:
+    """Return those of ``days`` on which ``trace`` has from ``min_jobs`` to ``max_jobs`` jobs."""
     counts = np.bincount([int(job.submitted // DAY) for job in trace.jobs], minlength=days.stop)
-    return [float(day) for day in days if fewest <= counts[day] <= most]
+    return [float(day) for day in days if min_jobs <= counts[day] <= max_jobs]
 
 
 def case(
@@ -62,10 +62,10 @@ def case(
         TraceError: the day is after ``part``.
     """
     trace = philly_jobs(data, part)
-    return thinned(trace, begin_days, 1.0, take, load, physics=physics, part=part)
+    return thin(trace, begin_days, 1.0, take, load, physics=physics, part=part)
 
 
-def thinned(
+def thin(
     trace: Trace,
     begin_days: float,
     days: float,
@@ -94,8 +94,8 @@ def thinned(
 
 def _fitting(window: Window, load: float) -> Window:
     """Return ``window`` without the jobs that do not fit in the cluster that it loads."""
-    most = sum(node.allocatable.get(GPU, 0) for node in window.nodes(load))
-    jobs = tuple(job for job in window.trace.jobs if job.gpus <= most)
+    max_gpus = sum(node.allocatable.get(GPU, 0) for node in window.nodes(load))
+    jobs = tuple(job for job in window.trace.jobs if job.gpus <= max_gpus)
     if len(jobs) == len(window.trace.jobs):
         return window
     # Without them the cluster of this load is a smaller one.

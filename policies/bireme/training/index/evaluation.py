@@ -23,7 +23,7 @@ from bireme.simulator.metrics import SimulationMetrics
 from bireme.simulator.physics.model import Physics
 from bireme.simulator.traces.sources import read_trace
 from bireme.simulator.workload import Trace
-from bireme.training.index.environment import days_with, play, thinned
+from bireme.training.index.environment import days_with, play, thin
 from bireme.training.recipes import Results
 
 SLOW: Final = ("malo", "mosa", "rifling")
@@ -67,10 +67,10 @@ def evaluate(
     orderers = {name: registry.make_orderer(name.removesuffix(ORACLE)) for name in names if name}
     orderers[checkpoint.card.name] = LearnedOrderer(checkpoint)
     # the mean completion time, if no job ever waited
-    alone = float(np.mean([job.duration_seconds for job in case.trace.jobs]))
+    mean_run_time = float(np.mean([job.duration_seconds for job in case.trace.jobs]))
     return {
-        name: _numbers(play(case, each, name.endswith(ORACLE)), alone)
-        for name, each in orderers.items()
+        name: _numbers(play(case, orderer, name.endswith(ORACLE)), mean_run_time)
+        for name, orderer in orderers.items()
     }
 
 
@@ -98,7 +98,7 @@ def test_case(data: Path, setting: str, seed: int) -> World:
     turn, which = divmod(seed, len(begins))
     take = slice(3 * turn % TEST_EVERY, None, TEST_EVERY)
     jobs, days = (whole_philly(data), 1.0) if trace == "philly" else (_muri(data), _MURI_DAYS)
-    return thinned(jobs, begins[which], days, take, float(load), physics=physics, part="test")
+    return thin(jobs, begins[which], days, take, float(load), physics=physics, part="test")
 
 
 @cache

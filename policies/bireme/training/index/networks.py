@@ -45,17 +45,19 @@ class IndexNetwork(torch.nn.Module):
         self.register_buffer("values", torch.tensor(values, dtype=torch.float32))
 
     def forward(self, gangs: Tensor) -> Tensor:
-        unknown, trust, margin, fresh, tail, least, size, step = self.values.unbind()
+        unknown, trust, margin, fresh, tail, minimum, size, step = self.values.unbind()
         stated = unknown + trust.clamp(0.0, 1.0) * (gangs[:, WHOLE] - unknown)
         whole = torch.where(gangs[:, IS_KNOWN] > 0, stated, unknown) + margin
         is_fresh = gangs[:, ATTAINED] < math.log2(FIRST_SECONDS)
         whole = torch.where(is_fresh, whole - fresh.clamp(min=0.0), whole)
-        left = _longer(torch.maximum(gangs[:, ATTAINED] + tail, least), torch.maximum(whole, least))
-        cost = left + size.clamp(min=0.0) * gangs[:, DEVICES]
+        rest = _longer(
+            torch.maximum(gangs[:, ATTAINED] + tail, minimum), torch.maximum(whole, minimum)
+        )
+        cost = rest + size.clamp(min=0.0) * gangs[:, DEVICES]
         return -torch.floor(cost / (_MIN_STEP + torch.nn.functional.softplus(step)))
 
 
 def _longer(one: Tensor, other: Tensor) -> Tensor:
     """Return the smooth maximum of two logarithms."""
-    apart = _SHARPNESS * (one - other).abs()
-    return torch.maximum(one, other) + torch.log2(1.0 + torch.exp2(-apart)) / _SHARPNESS
+    distance = _SHARPNESS * (one - other).abs()
+    return torch.maximum(one, other) + torch.log2(1.0 + torch.exp2(-distance)) / _SHARPNESS

@@ -78,10 +78,10 @@ class Cases(Protocol):
 
     def __init__(self, data: Path, schedule: IndexSchedule) -> None: ...
 
-    def drawn(self, generator: np.random.Generator) -> list[World]:
+    def draw(self, generator: np.random.Generator) -> list[World]:
         """Return the cases of one generation."""
 
-    def validated(self) -> list[World]:
+    def validation_cases(self) -> list[World]:
         """Return the fixed cases that say when to stop."""
 
 
@@ -92,18 +92,18 @@ class PhillyCases:
         self._data, self._schedule = data, schedule
         self._days = philly_days(data, "training", _MIN_JOBS_OF_A_DAY, 10 * schedule.most_jobs)
 
-    def drawn(self, generator: np.random.Generator) -> list[World]:
+    def draw(self, generator: np.random.Generator) -> list[World]:
         # The order of the draws is part of what a seed means.
-        drawn = []
+        cases = []
         for _ in range(self._schedule.cases):
             day, offset = float(generator.choice(self._days)), int(generator.integers(10))
             load, is_charged = float(generator.choice(LOADS)), bool(generator.integers(2))
-            drawn.append(self._case(day, offset, load, is_charged=is_charged))
-        return drawn
+            cases.append(self._case(day, offset, load, is_charged=is_charged))
+        return cases
 
-    def validated(self) -> list[World]:
-        most = 20 * self._schedule.most_jobs
-        days = philly_days(self._data, "validation", _MIN_JOBS_OF_A_DAY, most)
+    def validation_cases(self) -> list[World]:
+        max_jobs = 20 * self._schedule.most_jobs
+        days = philly_days(self._data, "validation", _MIN_JOBS_OF_A_DAY, max_jobs)
         return [
             self._case(
                 days[n % len(days)],
@@ -138,13 +138,13 @@ class FamilyCases:
         blocks = 3 * schedule.cases  # as many as there are, in a full training
         self._worlds = [tuning_worlds(data, name, "training", blocks) for name in self._families]
 
-    def drawn(self, generator: np.random.Generator) -> list[World]:
-        drawn = self._philly.drawn(generator)
-        return drawn + [worlds[int(generator.integers(len(worlds)))] for worlds in self._worlds]
+    def draw(self, generator: np.random.Generator) -> list[World]:
+        cases = self._philly.draw(generator)
+        return cases + [worlds[int(generator.integers(len(worlds)))] for worlds in self._worlds]
 
-    def validated(self) -> list[World]:
+    def validation_cases(self) -> list[World]:
         blocks = max(1, self._schedule.validated // 6)
-        worlds = self._philly.validated()
+        worlds = self._philly.validation_cases()
         for name in self._families:
             worlds += tuning_worlds(self._data, name, "validation", blocks)
         return worlds
@@ -174,10 +174,10 @@ class IndexSearch:
         per_generation = self._schedule.population * self._schedule.cases
         while self.updates * per_generation < total_steps:
             # 1. Draw parameters around the mean, and the cases that score all of them.
-            drawn, cases = self._evolution.ask(), self._cases.drawn(self._generator)
+            candidates, cases = self._evolution.ask(), self._cases.draw(self._generator)
             # 2. Simulate every draw on every case.
-            played = np.array([losses_of(IndexNetwork(row), cases) for row in drawn])
-            losses = mean_over_cases(played)
+            case_losses = np.array([losses_of(IndexNetwork(row), cases) for row in candidates])
+            losses = mean_over_cases(case_losses)
             # 3. Move the mean towards the draws with the lower losses.
             self._evolution.tell(losses)
             self.network.values.copy_(torch.from_numpy(self._evolution.mean))
@@ -189,7 +189,7 @@ class IndexSearch:
 
     def validation(self) -> Callable[[], float]:
         """Return the loss of the network as it is, on fixed cases."""
-        cases = self._cases.validated()
+        cases = self._cases.validation_cases()
         return lambda: float(np.mean(losses_of(self.network, cases)))
 
     def state_dict(self) -> dict[str, Any]:
@@ -210,7 +210,7 @@ class IndexSearch:
 def losses_of(network: IndexNetwork, cases: Sequence[World]) -> list[float]:
     """Return the loss of ``network`` in each of ``cases``."""
     orderer = IndexOrderer(network)
-    return [loss(play(each, orderer)) for each in cases]
+    return [loss(play(world, orderer)) for world in cases]
 
 
 class IndexRecipe:

@@ -164,7 +164,7 @@ TOP_SPREAD: Final = 0.002
 """Standard deviation of the best accuracy among tasks of one size (assumed)."""
 PACE_SPREAD: Final = 0.1
 """Standard deviation of the logarithm of the pace among tasks of one size (assumed)."""
-_ASKED: Final = (-1.0, 0.0, 1.0, 1.0)
+_REQUESTS: Final = (-1.0, 0.0, 1.0, 1.0)
 """Requests of the owner of a waiting task: one of these, each as likely (assumed)."""
 
 
@@ -177,7 +177,7 @@ class RlptoTaskSet:
         top, pace: Final accuracy, and iterations until a quarter of :data:`SPAN` is left.
         arrived: Seconds.
         priority: What it was submitted with, 1 to 5.
-        asked: What its owner asks for each time: a higher priority, or a lower one (-1).
+        requests: What its owner asks for each time: a higher priority, or a lower one (-1).
     """
 
     images: IntArray
@@ -185,14 +185,17 @@ class RlptoTaskSet:
     pace: FloatArray
     arrived: FloatArray
     priority: FloatArray
-    asked: FloatArray
+    requests: FloatArray
 
 
 def draw(configs: Sequence[RlptoEnvConfig], seeds: Sequence[int]) -> RlptoTaskSet:
     """Draw the tasks of one environment per configuration and seed."""
-    drawn = [_draw(config, seed) for config, seed in zip(configs, seeds, strict=True)]
+    task_sets = [_draw(config, seed) for config, seed in zip(configs, seeds, strict=True)]
     return RlptoTaskSet(
-        *(np.stack([getattr(one, each.name) for one in drawn]) for each in fields(RlptoTaskSet))
+        *(
+            np.stack([getattr(one, field.name) for one in task_sets])
+            for field in fields(RlptoTaskSet)
+        )
     )
 
 
@@ -209,7 +212,7 @@ def _draw(config: RlptoEnvConfig, seed: int) -> RlptoTaskSet:
         pace=paces * np.exp(PACE_SPREAD * chance.standard_normal(count)),
         arrived=np.sort(chance.random(count)) * config.spread_seconds,
         priority=np.array(config.priorities or [1] * count, dtype=np.float64),
-        asked=chance.choice(_ASKED, count),
+        requests=chance.choice(_REQUESTS, count),
     )
 
 
@@ -315,10 +318,10 @@ class RlptoClusters:
         Tasks that reach their last iteration end.
         """
         seconds = np.where(envs, self._period(), 0.0)
-        before, clock = self.iterations, self.clock
+        previous, clock = self.iterations, self.clock
         done = np.where(self.running, seconds[:, None] / self.iteration_seconds, 0.0)
-        self.clock, self.iterations = clock + seconds, before + done
-        added = accuracy_gain(self.tasks.pace, before, self.iterations, self.nodes)
+        self.clock, self.iterations = clock + seconds, previous + done
+        added = accuracy_gain(self.tasks.pace, previous, self.iterations, self.nodes)
         self.accuracy = self.accuracy + added
         np.divide(added, done, out=self.gain, where=done > 0)
         self._ask(clock)
@@ -357,13 +360,13 @@ class RlptoClusters:
 
     def _period(self) -> FloatArray:
         """Return the seconds until the period ends, shape (W,)."""
-        running, each = self.running, self.iteration_seconds
-        longest = np.where(running, each, 0.0).max(axis=1)
-        left = np.where(running, (self.most_iterations - self.iterations) * each, np.inf)
+        running, seconds = self.running, self.iteration_seconds
+        max_seconds = np.where(running, seconds, 0.0).max(axis=1)
+        remaining = np.where(running, (self.most_iterations - self.iterations) * seconds, np.inf)
         comes = self.tasks.arrived - self.clock[:, None]
         comes = np.where(comes > 0, comes, np.inf).min(axis=1)
-        look = np.where(running.any(axis=1), longest, np.inf)
-        return np.asarray(np.minimum(np.minimum(look, left.min(axis=1)), comes))
+        look = np.where(running.any(axis=1), max_seconds, np.inf)
+        return np.asarray(np.minimum(np.minimum(look, remaining.min(axis=1)), comes))
 
     def _ask(self, since: FloatArray) -> None:
         """Apply the priority requests of the owners of waiting tasks."""
@@ -371,7 +374,7 @@ class RlptoClusters:
             np.floor((clock[:, None] - self.tasks.arrived) / self._request_seconds)
             for clock in (since, self.clock)
         )
-        requests = np.where(self.waiting, self.tasks.asked * (now - np.maximum(then, 0)), 0.0)
+        requests = np.where(self.waiting, self.tasks.requests * (now - np.maximum(then, 0)), 0.0)
         self.priority, self.is_urgent = apply_requests(self.priority, self.is_urgent, requests)
 
 
@@ -451,9 +454,9 @@ class RlptoEnv:
 
     def reset(self, seeds: Sequence[int]) -> Observation:
         kinds, betas = len(self._configs), len(self._betas)
-        chosen = [self._configs[int(seed) % kinds] for seed in seeds]
+        configs = [self._configs[int(seed) % kinds] for seed in seeds]
         self.beta = np.array([self._betas[int(seed) // kinds % betas] for seed in seeds])
-        self.clusters = RlptoClusters(chosen, seeds, MAX_ITERATIONS)
+        self.clusters = RlptoClusters(configs, seeds, MAX_ITERATIONS)
         self.task_of_slot: IntArray = np.full((self.count, SLOTS), -1, dtype=np.int64)
         self._moves: IntArray = np.zeros(self.count, dtype=np.int64)
         self._assign_slots()
@@ -462,17 +465,17 @@ class RlptoEnv:
 
     def step(self, actions: Actions) -> EnvStep:
         """Move a worker, or none, in every environment that is not over."""
-        chosen, live = np.asarray(actions), ~self.clusters.is_over
-        check_choices(chosen, self.seen["mask"], live)
-        self._move(np.where(live, chosen, 0))
+        moves, live = np.asarray(actions), ~self.clusters.is_over
+        check_choices(moves, self.seen["mask"], live)
+        self._move(np.where(live, moves, 0))
         spent = self._moves >= 2 * self.clusters.total
-        rewards = self._pass_time(live & ((chosen == 0) | spent | (self.clusters.free == 0)))
+        rewards = self._pass_time(live & ((moves == 0) | spent | (self.clusters.free == 0)))
         self.seen = self._observe()
         return EnvStep(self.seen, rewards, self.clusters.is_over, self.clusters.clock.copy())
 
-    def _move(self, chosen: IntArray) -> None:
-        rows = np.flatnonzero(chosen)
-        slots, takes = (chosen[rows] - 1) % SLOTS, chosen[rows] > SLOTS
+    def _move(self, moves: IntArray) -> None:
+        rows = np.flatnonzero(moves)
+        slots, takes = (moves[rows] - 1) % SLOTS, moves[rows] > SLOTS
         self.clusters.nodes[rows, self.task_of_slot[rows, slots]] += np.where(takes, -1, 1)
         self._moves[rows] += 1
 
@@ -532,8 +535,8 @@ class RlptoEnv:
         clusters, present = self.clusters, self.task_of_slot >= 0
 
         def of_slots(values: Array) -> Array:
-            found = np.take_along_axis(values, np.maximum(self.task_of_slot, 0), axis=1)
-            return np.where(present, found, np.zeros((), values.dtype))
+            by_slot = np.take_along_axis(values, np.maximum(self.task_of_slot, 0), axis=1)
+            return np.where(present, by_slot, np.zeros((), values.dtype))
 
         nodes, iterations = of_slots(clusters.nodes), of_slots(clusters.iterations)
         gain, free = of_slots(clusters.gain), clusters.free

@@ -88,8 +88,8 @@ def evaluate(
     ``policies`` are the learned ones by name; ``evaluated_betas`` are those of the tables.
     """
     if name not in environment.CONFIGS:
-        known = ", ".join(environment.CONFIGS)
-        raise SettingError(f"setting is {name!r}; write one of {known}")
+        names = ", ".join(environment.CONFIGS)
+        raise SettingError(f"setting is {name!r}; write one of {names}")
     config = environment.CONFIGS[name]
     betas = (environment.MIX_BETA,) if config.priorities else evaluated_betas
     ends = {baseline: run_baseline(how, config, seed) for baseline, how in BASELINES.items()}
@@ -122,13 +122,13 @@ def served_choice(session: Session, observation: Observation) -> IntArray:
 
 def metrics_of(clusters: RlptoClusters, config: RlptoEnvConfig) -> dict[str, float]:
     """Return mean accuracy (percent), the end (s) and, with priorities, the mean points."""
-    found = {
+    numbers = {
         "mean_accuracy": 100 * float(clusters.accuracy.mean()),
         "total_seconds": float(clusters.clock[0]),
     }
     if config.priorities:
-        found["mean_reward"] = float(points(clusters.finished[0], config.priorities).mean())
-    return found
+        numbers["mean_reward"] = float(points(clusters.finished[0], config.priorities).mean())
+    return numbers
 
 
 def points(finished: FloatArray, priorities: Sequence[int]) -> FloatArray:
@@ -165,23 +165,24 @@ class RlptoValidation:
         configs = [environment.CONFIGS[name] for name in TABLES]
         envs = count * len(configs) * len(betas)
         self._env = RlptoEnv(envs, configs, betas, pays)
-        self._rule = _played(self._env, share_among_gaining)
+        self._rule = _play(self._env, share_among_gaining)
 
     def __call__(self) -> float:
         """Return the training reward above the rule's, per minute of the rule's run."""
-        found = _played(self._env, partial(predict, self._policy))
+        numbers = _play(self._env, partial(predict, self._policy))
         earned, accuracy, minutes = (
-            np.subtract(own, rule) for own, rule in zip(found, self._rule, strict=True)
+            np.subtract(policy_values, rule)
+            for policy_values, rule in zip(numbers, self._rule, strict=True)
         )
         rule_minutes = self._rule[2]
         self._note("points_above_the_rule", 100 * float(accuracy.mean()))
         self._note("time_ratio", 1 + float((minutes / rule_minutes).mean()))
-        self._note("reward", float(found[0].mean()))
+        self._note("reward", float(numbers[0].mean()))
         self._note("reward_of_the_rule", float(self._rule[0].mean()))
         return float((earned / rule_minutes).mean())
 
 
-def _played(
+def _play(
     env: RlptoEnv, act: Callable[[Observation], Actions]
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return sum of rewards, mean accuracy and minutes of every environment, shape (envs,)."""
@@ -234,7 +235,7 @@ def elastic_trace(seed: int, jobs: int = ELASTIC_JOBS) -> Trace:
     images = chance.choice(RLPTO_IMAGES, jobs)
     iterations = chance.integers(_ITERATIONS[0], _ITERATIONS[1] + 1, jobs)
     rows = zip(submitted.tolist(), images.tolist(), iterations.tolist(), strict=True)
-    return Trace("rlpto", tuple(_job(f"job-{n:02d}", *each) for n, each in enumerate(rows)))
+    return Trace("rlpto", tuple(_job(f"job-{n:02d}", *row) for n, row in enumerate(rows)))
 
 
 def _job(name: str, submitted: float, images: int, iterations: int) -> TraceJob:

@@ -45,9 +45,9 @@ class Allocator(nn.Module):
         if present is None:
             present = torch.ones_like(tasks[..., 0], dtype=torch.bool)
         around = context.unsqueeze(-2).expand(*tasks.shape[:-1], context.shape[-1])
-        seen = self.each(torch.cat([tasks, around], dim=-1))
-        whole = self.whole(torch.cat([mean_over(seen, present), context], dim=-1))
-        moves = self.more_and_less(torch.relu(self.own(seen) + whole.unsqueeze(-2)))
+        states = self.each(torch.cat([tasks, around], dim=-1))
+        whole = self.whole(torch.cat([mean_over(states, present), context], dim=-1))
+        moves = self.more_and_less(torch.relu(self.own(states) + whole.unsqueeze(-2)))
         none = self.none(torch.relu(whole))
         return torch.cat([none, moves[..., 0], moves[..., 1]], dim=-1)
 
@@ -70,9 +70,9 @@ class Valuer(nn.Module):
     def forward(self, tasks: Tensor, context: Tensor, present: Tensor) -> Tensor:
         """Return values, (batch,), of what :class:`Allocator` sees."""
         around = context.unsqueeze(-2).expand(*tasks.shape[:-1], context.shape[-1])
-        seen = mean_over(self.each(torch.cat([tasks, around], dim=-1)), present)
+        mean = mean_over(self.each(torch.cat([tasks, around], dim=-1)), present)
         running = present.to(tasks.dtype).mean(-1, keepdim=True)
-        return torch.as_tensor(self.head(torch.cat([seen, context, running], dim=-1)).squeeze(-1))
+        return torch.as_tensor(self.head(torch.cat([mean, context, running], dim=-1)).squeeze(-1))
 
 
 class RlptoPolicy(ActorCritic):
@@ -88,8 +88,8 @@ class RlptoPolicy(ActorCritic):
         present = observation["present"]
         slots, used = present.shape[1], int(present.any(0).nonzero().max()) + 1
         tasks, context = observation["tasks"][:, :used], observation["context"]
-        found = self.allocator(tasks, context, present[:, :used])
-        none, more, less = found.split([1, used, used], dim=1)
+        scores = self.allocator(tasks, context, present[:, :used])
+        none, more, less = scores.split([1, used, used], dim=1)
         logits = [none, *(functional.pad(part, (0, slots - used)) for part in (more, less))]
         return MaskedCategorical(torch.cat(logits, dim=1), observation["mask"])
 
@@ -102,5 +102,5 @@ class PaperPolicy(RlptoPolicy):
         self.critic = Valuer(width)
 
     def values(self, observation: Tensors) -> Tensor:
-        seen = (observation[name] for name in ("tasks", "context", "present"))
-        return torch.as_tensor(self.critic(*seen))
+        inputs = (observation[name] for name in ("tasks", "context", "present"))
+        return torch.as_tensor(self.critic(*inputs))

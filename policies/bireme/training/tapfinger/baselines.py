@@ -39,19 +39,24 @@ def at_random(seed: int, *, takes_least: bool) -> Rule:
     """Make the rule of any job in sight, with the least or any possible amount, 0 too."""
     rng = np.random.default_rng(seed)
 
-    def choose(seen: Observation) -> dict[str, Array]:
-        slot = np.where(seen["pending_mask"], rng.random(seen["job"].shape), -1.0).argmax(axis=2)
-        job = _at(seen["job"], slot)
+    def choose(observation: Observation) -> dict[str, Array]:
+        slot = np.where(
+            observation["pending_mask"], rng.random(observation["job"].shape), -1.0
+        ).argmax(axis=2)
+        job = _at(observation["job"], slot)
         won = winners(job, np.ones(job.shape), np.zeros(job.shape))
-        least, top = _at(seen["least"], slot), np.minimum(seen["free"], seen["most"])
-        choices = np.maximum(top - least + 1, 1)
+        minimum, top = (
+            _at(observation["least"], slot),
+            np.minimum(observation["free"], observation["most"]),
+        )
+        choices = np.maximum(top - minimum + 1, 1)
         # nothing is one of all amounts, as likely as each other one
         is_nothing = rng.random(job.shape) * (choices.prod(axis=2) + 1) < 1
-        drawn = least + (rng.random(top.shape) * choices).astype(np.int64)
-        gets = _at(seen["fits"], slot) & won
+        random_amount = minimum + (rng.random(top.shape) * choices).astype(np.int64)
+        gets = _at(observation["fits"], slot) & won
         if not takes_least:
-            gets &= ~(is_nothing & seen["may_wait"][:, None])
-        amount = np.where(gets[..., None], least if takes_least else drawn, 0)
+            gets &= ~(is_nothing & observation["may_wait"][:, None])
+        amount = np.where(gets[..., None], minimum if takes_least else random_amount, 0)
         return {"slot": slot, "won": won, "amount": amount}
 
     return choose
@@ -68,36 +73,48 @@ class Greedy:
     """
 
     law: TapFingerLaw
-    most: int = 10
-    fewest: int = 4
+    max_gpus: int = 10
+    min_gpus: int = 4
     is_frugal: bool = True
 
-    def __call__(self, seen: Observation) -> dict[str, Array]:
-        kind, least, free = seen["kind"], seen["least"], seen["free"][:, :, None, 1]
+    def __call__(self, observation: Observation) -> dict[str, Array]:
+        kind, minimum, free = (
+            observation["kind"],
+            observation["least"],
+            observation["free"][:, :, None, 1],
+        )
         frugal = self.law.frugal_gpus
-        gains = (frugal[kind, -1] > self.law.least[1]) & seen["pending_mask"]
-        gpus = np.minimum(np.minimum(self.most, seen["most"][:, :, None, 1]), free)
+        gains = (frugal[kind, -1] > self.law.least[1]) & observation["pending_mask"]
+        gpus = np.minimum(np.minimum(self.max_gpus, observation["most"][:, :, None, 1]), free)
         if self.is_frugal:
             gpus = frugal[kind, gpus]
-        gpus = np.where(gains, gpus, least[..., 1])
-        order = np.where(gains, free, -free) - 1e3 * seen["job"]  # arrival counts before room
-        amount = np.stack([least[..., 0], gpus], axis=-1)
-        return best_pairs(seen, order, amount, gpus >= np.minimum(self.fewest, frugal[kind, -1]))
+        gpus = np.where(gains, gpus, minimum[..., 1])
+        order = (
+            np.where(gains, free, -free) - 1e3 * observation["job"]
+        )  # arrival counts before room
+        amount = np.stack([minimum[..., 0], gpus], axis=-1)
+        return best_pairs(
+            observation, order, amount, gpus >= np.minimum(self.min_gpus, frugal[kind, -1])
+        )
 
 
 def shortest_first(law: TapFingerLaw) -> Rule:
     """Make the rule of the shortest first, with the least that it can have, where most is free."""
     length = law.steps[:, law.least[0], law.least[1]]
 
-    def choose(seen: Observation) -> dict[str, Array]:
-        order = -1e6 * length[seen["kind"]] - 1e3 * seen["job"] + seen["free"][:, :, None, 1]
-        return best_pairs(seen, order, seen["least"], seen["fits"])
+    def choose(observation: Observation) -> dict[str, Array]:
+        order = (
+            -1e6 * length[observation["kind"]]
+            - 1e3 * observation["job"]
+            + observation["free"][:, :, None, 1]
+        )
+        return best_pairs(observation, order, observation["least"], observation["fits"])
 
     return choose
 
 
 def best_pairs(
-    seen: Observation, scores: FloatArray, amounts: IntArray, may: BoolArray
+    observation: Observation, scores: FloatArray, amounts: IntArray, may: BoolArray
 ) -> dict[str, Array]:
     """Choose the pairs of a job and a pool with the highest scores, each job and pool once.
 
@@ -106,20 +123,23 @@ def best_pairs(
         amounts: What each job would get, shape (W, N, P, 2).
         may: Which may start if they fit, shape (W, N, P).
     """
-    job, fits = seen["job"], seen["fits"]
+    job, fits = observation["job"], observation["fits"]
     is_open = fits & may
     # while nothing runs, some pool has to start a job
-    stuck = ~seen["may_wait"] & ~is_open.any(axis=(1, 2))
+    stuck = ~observation["may_wait"] & ~is_open.any(axis=(1, 2))
     is_open = np.where(stuck[:, None, None], fits, is_open)
     envs, slots = np.arange(len(job)), job.shape[2]
     slot, won = np.zeros(job.shape[:2], np.int64), np.zeros(job.shape[:2], np.bool_)
     for _ in range(job.shape[1]):
         best = np.where(is_open, scores, -np.inf).reshape(len(job), -1).argmax(axis=1)
-        at = envs, best // slots, best % slots
-        found = is_open[at]
-        slot[at[0][found], at[1][found]], won[at[0][found], at[1][found]] = at[2][found], True
-        is_open = is_open & (job != job[at][:, None, None])
-        is_open[envs[found], at[1][found]] = False
+        pair = envs, best // slots, best % slots
+        is_pair = is_open[pair]
+        slot[pair[0][is_pair], pair[1][is_pair]], won[pair[0][is_pair], pair[1][is_pair]] = (
+            pair[2][is_pair],
+            True,
+        )
+        is_open = is_open & (job != job[pair][:, None, None])
+        is_open[envs[is_pair], pair[1][is_pair]] = False
     return {"slot": slot, "won": won, "amount": np.where(won[..., None], _at(amounts, slot), 0)}
 
 
@@ -131,15 +151,15 @@ def _at(values: Array, slot: IntArray) -> Array:
 
 def rules(law: TapFingerLaw, seed: int) -> Mapping[str, Rule]:
     """Return all rules, shortest first where no job gains by GPUs; ``seed`` is for Random."""
-    found: dict[str, Rule] = {
+    by_name: dict[str, Rule] = {
         "random": at_random(seed, takes_least=False),
         "min": at_random(seed, takes_least=True),
         "tuned": Greedy(law, is_frugal=False),
         "frugal": Greedy(law),
     }
     if (law.frugal_gpus[:, -1] == law.least[1]).all():
-        found["sjf"] = shortest_first(law)
-    return found
+        by_name["sjf"] = shortest_first(law)
+    return by_name
 
 
 # --- the expert: every pool looks ahead for itself ----------------------------------------------
@@ -196,8 +216,8 @@ class Lookahead:
 def _gains(scene: Scene) -> BoolArray:
     """Return whether the job in each slot is quicker in a larger size, (W, N, P)."""
     by_kind = scene.times.min(-1) < scene.times[..., 0]
-    found = np.broadcast_to(by_kind[..., None, :], scene.fits.shape[:-1])
-    return np.asarray(scene.of_slots(found), dtype=np.bool_)
+    by_pool = np.broadcast_to(by_kind[..., None, :], scene.fits.shape[:-1])
+    return np.asarray(scene.of_slots(by_pool), dtype=np.bool_)
 
 
 def expert_for(config: TapFingerEnvConfig) -> Lookahead:
@@ -221,12 +241,12 @@ class PoolJobs:
     """The jobs among which pools are divided, shape (R, L); ``capacity`` is (R, 2).
 
     Attributes:
-        there: Which entries are jobs.
+        is_job: Which entries are jobs.
         started: The step in which each started; of new ones the present one.
         served: GPUs times steps so far.
     """
 
-    there: BoolArray
+    is_job: BoolArray
     kind: IntArray
     progress: FloatArray
     started: IntArray
@@ -283,7 +303,9 @@ class _PoolSpeed:
         return float(self.table[sizes["cpu"], sizes["gpu"]])
 
 
-def optimus(config: TapFingerEnvConfig, held: PoolJobs, speed: Speed = authors_speed) -> IntArray:
+def optimus(
+    config: TapFingerEnvConfig, pool_jobs: PoolJobs, speed: Speed = authors_speed
+) -> IntArray:
     """Divide every pool by :class:`bireme.heuristics.measured_sizers.Optimus`.
 
     The variant of TapFinger's authors: CPUs stand for parameter servers and GPUs for workers, and
@@ -291,21 +313,21 @@ def optimus(config: TapFingerEnvConfig, held: PoolJobs, speed: Speed = authors_s
     """
     sizer = Optimus(price=lambda allotment, task: allotment.sizes[task.name])
     tables = _speeds(config.law, speed)
-    amount = np.zeros((*held.there.shape, 2), dtype=np.int64)
-    for row, capacity in enumerate(held.capacity.tolist()):
-        jobs = np.flatnonzero(held.there[row]).tolist()
-        gangs = [_gang(config.law, held, row, job, tables) for job in jobs]
+    amount = np.zeros((*pool_jobs.is_job.shape, 2), dtype=np.int64)
+    for row, capacity in enumerate(pool_jobs.capacity.tolist()):
+        jobs = np.flatnonzero(pool_jobs.is_job[row]).tolist()
+        gangs = [_gang(config.law, pool_jobs, row, job, tables) for job in jobs]
         nodes = NodeTable([Node("pool", dict(zip((_CPU, _GPU), capacity, strict=True)))], ())
         snapshot = ClusterSnapshot(0.0, nodes, np.zeros_like(nodes.allocatable), (), {})
         sizes = sizer.sizes([Ranked(gang, 0.0) for gang in gangs], snapshot)
         for job in jobs:
-            found = sizes[str(job)]
-            amount[row, job] = found["cpu"], found["gpu"]
+            size = sizes[str(job)]
+            amount[row, job] = size["cpu"], size["gpu"]
     return amount
 
 
 def _gang(
-    law: TapFingerLaw, held: PoolJobs, row: int, job: int, tables: Sequence[_PoolSpeed]
+    law: TapFingerLaw, jobs: PoolJobs, row: int, job: int, tables: Sequence[_PoolSpeed]
 ) -> Gang:
     """Return a job as an elastic gang; its unit of work is its whole progress."""
     (cpus, gpus), (most_cpus, most_gpus) = law.least, law.most
@@ -320,8 +342,8 @@ def _gang(
         ),
         arrived=0.0,
         is_elastic=True,
-        speed=tables[int(held.kind[row, job])],
-        remaining_steps=1.0 - float(held.progress[row, job]),
+        speed=tables[int(jobs.kind[row, job])],
+        remaining_steps=1.0 - float(jobs.progress[row, job]),
     )
 
 
@@ -332,7 +354,7 @@ def _speeds(law: TapFingerLaw, speed: Speed) -> tuple[_PoolSpeed, ...]:
     return tuple(map(_PoolSpeed, speed(law, kind, np.maximum(amount, law.least))))
 
 
-def tiresias(config: TapFingerEnvConfig, held: PoolJobs) -> IntArray:
+def tiresias(config: TapFingerEnvConfig, jobs: PoolJobs) -> IntArray:
     """Give GPU after GPU to the half of the jobs with less service, in order of their starts.
 
     Gu et al., Tiresias, NSDI 2019, in the variant of TapFinger's authors: two queues, split at the
@@ -341,23 +363,23 @@ def tiresias(config: TapFingerEnvConfig, held: PoolJobs) -> IntArray:
     """
     law = config.law
     if not config.is_multi:
-        return np.where(held.there[..., None], np.array(law.least), 0)
-    gpus = np.zeros(held.there.shape, dtype=np.int64)
-    rows, sizes = np.arange(len(gpus)), held.there.sum(axis=1)
-    for given in range(int(held.capacity[:, 1].max(initial=0))):
-        may = held.there & (gpus < law.most[1]) & (given < held.capacity[:, 1])[:, None]
-        service = np.where(held.there & (gpus < law.most[1]), held.served + gpus, np.inf)
+        return np.where(jobs.is_job[..., None], np.array(law.least), 0)
+    gpus = np.zeros(jobs.is_job.shape, dtype=np.int64)
+    rows, sizes = np.arange(len(gpus)), jobs.is_job.sum(axis=1)
+    for count in range(int(jobs.capacity[:, 1].max(initial=0))):
+        may = jobs.is_job & (gpus < law.most[1]) & (count < jobs.capacity[:, 1])[:, None]
+        service = np.where(jobs.is_job & (gpus < law.most[1]), jobs.served + gpus, np.inf)
         rank = service.argsort(axis=1, kind="stable").argsort(axis=1, kind="stable")
         is_high = rank < (sizes // 2)[:, None]
         # by queue, then start, then rank, as one number
-        order = np.where(is_high, 0, 10**12) + held.started * 1000 + rank
+        order = np.where(is_high, 0, 10**12) + jobs.started * 1000 + rank
         best = np.where(may, order, np.iinfo(np.int64).max).argmin(axis=1)
         gets = may[rows, best]
         gpus[rows[gets], best[gets]] += 1
-    return np.stack([_shared(law, held.capacity[:, 0], gpus > 0), gpus], axis=-1)
+    return np.stack([_share_out(law, jobs.capacity[:, 0], gpus > 0), gpus], axis=-1)
 
 
-def _shared(law: TapFingerLaw, cpus: IntArray, gets: BoolArray) -> IntArray:
+def _share_out(law: TapFingerLaw, cpus: IntArray, gets: BoolArray) -> IntArray:
     """Share out ``cpus`` evenly, one more for the first, none above the most; shape (R, L)."""
     count = np.maximum(gets.sum(axis=1), 1)
     place = gets.cumsum(axis=1) - 1
@@ -388,14 +410,14 @@ def divide_always(
 
 def _divide(pools: TapFingerPools, division: Division, served: FloatArray) -> BoolArray:
     """Admit and divide once; return in which environments a job has started, shape (W,)."""
-    running, new = pools.first(pools.running_in(), pools.slots), _admitted(pools)
+    running, new = pools.first(pools.running_in(), pools.slots), _admit(pools)
     jobs = np.concatenate([running, new[:, :, None]], axis=2)
     grid = np.indices(jobs.shape)
-    envs, at = grid[0], grid[1]
-    flat, there = (-1, jobs.shape[2]), jobs != NONE
+    envs, pool = grid[0], grid[1]
+    flat, is_job = (-1, jobs.shape[2]), jobs != NONE
     started = pools.started[envs, jobs]
-    held = PoolJobs(
-        there.reshape(flat),
+    pool_jobs = PoolJobs(
+        is_job.reshape(flat),
         pools.jobs.kind[envs, jobs].reshape(flat),
         pools.progress[envs, jobs].reshape(flat),
         np.where(started == NONE, pools.now[:, None, None], started).reshape(flat),
@@ -403,22 +425,25 @@ def _divide(pools: TapFingerPools, division: Division, served: FloatArray) -> Bo
         np.tile(pools.capacity, (len(jobs), 1)),
     )
     # the last column are new jobs, all others run already
-    amount = division(pools.config, held).reshape(*jobs.shape, 2)
-    old, fresh = there.copy(), there & (amount > 0).any(axis=3)
+    amount = division(pools.config, pool_jobs).reshape(*jobs.shape, 2)
+    old, fresh = is_job.copy(), is_job & (amount > 0).any(axis=3)
     old[:, :, -1], fresh[:, :, :-1] = False, False
     pools.allocate(envs[old], jobs[old], amount[old])
-    pools.start(envs[fresh], at[fresh], jobs[fresh], amount[fresh])
+    pools.start(envs[fresh], pool[fresh], jobs[fresh], amount[fresh])
     return np.asarray(fresh.any(axis=(1, 2)))
 
 
-def _admitted(pools: TapFingerPools) -> IntArray:
+def _admit(pools: TapFingerPools) -> IntArray:
     """Return the job that each pool admits, shape (W, N), or NONE."""
-    waiting, most = pools.first(pools.in_sight, WINDOW), pools.capacity // pools.config.law.least
-    has_room = pools.running_in().sum(axis=2) < most.min(axis=1)
+    waiting, max_jobs = (
+        pools.first(pools.in_sight, WINDOW),
+        pools.capacity // pools.config.law.least,
+    )
+    has_room = pools.running_in().sum(axis=2) < max_jobs.min(axis=1)
     new = np.full(has_room.shape, NONE)
     for pool in range(new.shape[1]):
-        seen = waiting[:, pool]
-        is_free = (seen != NONE) & ~(seen[:, :, None] == new[:, None, :pool]).any(axis=2)
-        first = np.take_along_axis(seen, is_free.argmax(axis=1)[:, None], axis=1)[:, 0]
+        jobs = waiting[:, pool]
+        is_free = (jobs != NONE) & ~(jobs[:, :, None] == new[:, None, :pool]).any(axis=2)
+        first = np.take_along_axis(jobs, is_free.argmax(axis=1)[:, None], axis=1)[:, 0]
         new[:, pool] = np.where(has_room[:, pool] & is_free.any(axis=1), first, NONE)
     return new

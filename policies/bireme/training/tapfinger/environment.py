@@ -83,11 +83,13 @@ class TapFingerLaw:
         ``amount`` has shape (..., 2) and is at most :attr:`most`; ``luck`` is the share of the
         noise, -1 to 1.
         """
-        at = kind, amount[..., 0], amount[..., 1]
-        scale, power = self.scale[at], self.power[at]
-        known = np.where(scale > 0, scale, 1.0)  # avoids 0 / 0 where there is no curve
-        ahead = scale * ((progress / known) ** (1 / power) + 1) ** power
-        gained = self.base[at] + self.weight[at] * np.sqrt(np.maximum(1.2 - progress, 0)) + ahead
+        index = kind, amount[..., 0], amount[..., 1]
+        scale, power = self.scale[index], self.power[index]
+        divisor = np.where(scale > 0, scale, 1.0)  # avoids 0 / 0 where there is no curve
+        curve = scale * ((progress / divisor) ** (1 / power) + 1) ** power
+        gained = (
+            self.base[index] + self.weight[index] * np.sqrt(np.maximum(1.2 - progress, 0)) + curve
+        )
         gained = np.maximum(gained + self.noise[kind] * luck, 0.0)
         return np.asarray(np.where((amount >= np.array(self.least)).all(axis=-1), gained, 0.0))
 
@@ -103,11 +105,11 @@ class TapFingerLaw:
         progress = np.zeros(self.base.shape)
         steps = np.full(self.base.shape, MAX_STEPS)
         going = self.gains(kind, amount, progress) > 0
-        taken = 0
-        while going.any() and taken < MAX_STEPS:
-            taken += 1
+        count = 0
+        while going.any() and count < MAX_STEPS:
+            count += 1
             progress = np.where(going, progress + self.gains(kind, amount, progress), progress)
-            steps[going & (progress >= 1)] = taken
+            steps[going & (progress >= 1)] = count
             going &= progress < 1
         return steps
 
@@ -138,7 +140,7 @@ def pointer() -> TapFingerLaw:
 
 def plain(
     kinds: tuple[str, ...],
-    least: tuple[int, int],
+    minimum: tuple[int, int],
     base: list[FloatArray],
     weight: list[FloatArray] | None = None,
     noise: float = 0.0,
@@ -147,7 +149,7 @@ def plain(
     tables = np.stack(base)
     none, one = np.zeros_like(tables), np.ones_like(tables)
     weights = none if weight is None else np.stack(weight)
-    return TapFingerLaw(kinds, least, tables, weights, none, one, np.full(len(kinds), noise))
+    return TapFingerLaw(kinds, minimum, tables, weights, none, one, np.full(len(kinds), noise))
 
 
 # --- jobs measured on a machine: the published measurements of TapFinger ------------------------
@@ -158,8 +160,8 @@ def plain(
 FILE: Final = "trace.csv.gz"
 STEP_SECONDS: Final = 10.0
 KINDS: Final = ("mnist", "lm", "audio")
-LEAST: Final = (2, 1)
-_MOST: Final = (16, 8)
+MIN_AMOUNT: Final = (2, 1)
+_MAX_AMOUNT: Final = (16, 8)
 _AUDIO: Final = KINDS.index("audio")
 _AUDIO_SHARE: Final = 5.0
 """Progress of an audio job per step, times its completion time in seconds [authors' program]."""
@@ -170,7 +172,7 @@ _POWERS: Final = np.linspace(0.05, 5.0, 991)
 @lru_cache(maxsize=4)
 def measured(data: Path | None) -> TapFingerLaw:
     """Return the law of jobs that take as long as measured; SettingError without the file."""
-    return plain(KINDS, LEAST, list(STEP_SECONDS / _seconds(data)))
+    return plain(KINDS, MIN_AMOUNT, list(STEP_SECONDS / _seconds(data)))
 
 
 @lru_cache(maxsize=4)
@@ -190,12 +192,12 @@ def doubling(data: Path | None) -> TapFingerLaw:
         if kind != _AUDIO:
             scale[kind, cpus, gpus], power[kind, cpus, gpus] = _fit(row)
     noise = np.where(np.arange(len(KINDS)) == _AUDIO, 0.0, _NOISE)
-    return TapFingerLaw(KINDS, LEAST, base, np.zeros_like(base), scale, power, noise)
+    return TapFingerLaw(KINDS, MIN_AMOUNT, base, np.zeros_like(base), scale, power, noise)
 
 
 def _seconds(data: Path | None) -> FloatArray:
     """Return completion times, shape (kinds, CPUs, GPUs); infinite where none was measured."""
-    seconds = np.full((len(KINDS), _MOST[0] + 1, _MOST[1] + 1), np.inf)
+    seconds = np.full((len(KINDS), _MAX_AMOUNT[0] + 1, _MAX_AMOUNT[1] + 1), np.inf)
     for kind, cpus, gpus, row in _rows(data):
         seconds[kind, cpus, gpus] = float(row[3])
     return seconds
@@ -391,8 +393,8 @@ class TapFingerPools:
     @property
     def present(self) -> BoolArray:
         """Jobs of the window that have arrived and not ended, bool, shape (W, window)."""
-        here = self.jobs.arrival[:, self.window] <= self.now[:, None]
-        return np.asarray(here & (self.ended[:, self.window] < 0))
+        has_arrived = self.jobs.arrival[:, self.window] <= self.now[:, None]
+        return np.asarray(has_arrived & (self.ended[:, self.window] < 0))
 
     @property
     def running(self) -> BoolArray:
@@ -420,8 +422,8 @@ class TapFingerPools:
 
         ``which`` are jobs of the window, shape (W, N, window).
         """
-        found = first_of(which, slots)
-        return np.where(found == NONE, NONE, found + self.window.start)
+        columns = first_of(which, slots)
+        return np.where(columns == NONE, NONE, columns + self.window.start)
 
     def start(self, envs: IntArray, pools: IntArray, jobs: IntArray, amount: IntArray) -> None:
         """Start job ``jobs[i]`` of ``envs[i]`` in ``pools[i]`` with ``amount[i]``."""
@@ -440,15 +442,18 @@ class TapFingerPools:
         """Pass one step in ``envs``: running jobs progress or end, jobs arrive."""
         rows, columns = np.nonzero(self.running[envs])
         rows, jobs = envs[rows], columns + self.window.start
-        at = rows, jobs
-        law, state = self.config.law, (self.jobs.kind[at], self.amount[at], self.progress[at])
+        index = rows, jobs
+        law, state = (
+            self.config.law,
+            (self.jobs.kind[index], self.amount[index], self.progress[index]),
+        )
         gained = law.gains(*state, self._luck(rows, jobs))
         # a change of the allocation costs half a step, but not in multi mode
-        half = self._changed[at] & (not self.config.is_multi)
-        self.progress[at] += np.where(half, 0.5, 1.0) * gained
-        self._changed[at] = False
+        half = self._changed[index] & (not self.config.is_multi)
+        self.progress[index] += np.where(half, 0.5, 1.0) * gained
+        self._changed[index] = False
         self.now[envs] += 1
-        done = self.progress[at] >= 1
+        done = self.progress[index] >= 1
         self._end(rows[done], jobs[done])
         self._move_window()
         self._let_in(envs)
@@ -577,22 +582,22 @@ class TapFingerEnv:
     def _observe(self) -> None:
         pools, law = self.pools, self.config.law
         job, run = pools.first(pools.in_sight, WINDOW), pools.first(pools.running_in(), pools.slots)
-        there, runs = job != NONE, run != NONE
+        has_job, runs = job != NONE, run != NONE
         has_room = (pools.free >= np.array(law.least)).all(axis=-1) & ~self._has_started
-        fits = there & has_room[:, :, None]
+        fits = has_job & has_room[:, :, None]
         now, amount = pools.now[:, None, None], _of(pools.amount, run)
         steps = law.steps[_of(pools.jobs.kind, run), amount[..., 0], amount[..., 1]]
         age = now - _of(pools.started, run)
-        left = steps - age
+        remaining = steps - age
         # copies of what changes in place: an observation is kept while the episode goes on
         self._seen: dict[str, Array] = {
             "job": job,
-            "kind": np.where(there, _of(pools.jobs.kind, job), NONE),
-            "waited": np.where(there, now - _of(pools.jobs.arrival, job), 0),
-            "pending_mask": there,
+            "kind": np.where(has_job, _of(pools.jobs.kind, job), NONE),
+            "waited": np.where(has_job, now - _of(pools.jobs.arrival, job), 0),
+            "pending_mask": has_job,
             "fits": fits,
             "connects": connects(job),
-            "least": np.where(there[..., None], np.array(law.least), 0),
+            "least": np.where(has_job[..., None], np.array(law.least), 0),
             "free": pools.free.copy(),
             "most": np.broadcast_to(np.minimum(pools.capacity, law.most), pools.free.shape),
             "waiting": pools.waiting.sum(axis=2),
@@ -602,7 +607,7 @@ class TapFingerEnv:
             "run_kind": np.where(runs, _of(pools.jobs.kind, run), NONE),
             "run_steps": np.where(runs, age, 0),
             "run_amount": np.where(runs[..., None], amount, 0),
-            "run_left": np.where(runs, np.maximum(left, 1), NONE),  # noise may make a job late
+            "run_left": np.where(runs, np.maximum(remaining, 1), NONE),  # noise may make a job late
         }
 
     def _check(self, envs: IntArray, pools: IntArray, jobs: IntArray, amount: IntArray) -> None:
@@ -613,10 +618,10 @@ class TapFingerEnv:
         first = np.unique(np.stack([envs, jobs], axis=1), axis=0, return_index=True)[1]
         fine &= np.isin(np.arange(len(jobs)), first)
         if not fine.all():
-            at = int(fine.argmin())
+            row = int(fine.argmin())
             raise ValueError(
-                f"pool {int(pools[at])} of env {int(envs[at])} cannot give "
-                f"{amount[at].tolist()} of its free {free[at].tolist()} to what it chose; choose "
+                f"pool {int(pools[row])} of env {int(envs[row])} cannot give "
+                f"{amount[row].tolist()} of its free {free[row].tolist()} to what it chose; choose "
                 "a job that is there, that no other pool starts, and a possible amount"
             )
 
@@ -644,14 +649,14 @@ class TapFingerView:
     room: FloatArray
     knows_speeds: bool = True
 
-    def seen(self) -> dict[str, Array]:
+    def observation(self) -> dict[str, Array]:
         """Return the inputs that :mod:`~bireme.rl.encoders.tapfinger` describes."""
-        known, raw = {name: self.raw[name] for name in ("kind", "job")}, self.raw
+        facts, raw = {name: self.raw[name] for name in ("kind", "job")}, self.raw
         if self.knows_speeds:
             inputs = self.scene.inputs()
         else:
             inputs = type_inputs(self.scene, raw["run_kind"], raw["run_steps"])
-        return inputs | known | {"room": self.room, "can_void": self.raw["may_wait"]}
+        return inputs | facts | {"room": self.room, "can_void": self.raw["may_wait"]}
 
 
 def efficient_sizes(times: FloatArray) -> tuple[IntArray, FloatArray]:
@@ -662,23 +667,23 @@ def efficient_sizes(times: FloatArray) -> tuple[IntArray, FloatArray]:
     """
     best = np.minimum.accumulate(np.minimum.accumulate(times, axis=0), axis=1)
     # the best with one CPU or one GPU less
-    below = np.full(times.shape, np.inf)
-    below[1:] = best[:-1]
-    below[:, 1:] = np.minimum(below[:, 1:], best[:, :-1])
-    amounts = np.argwhere(times < below)
-    found = times[tuple(amounts.T)]
-    order = np.lexsort((amounts.sum(-1), -found))  # networks take the first for the smallest
-    return amounts[order], found[order]
+    smaller = np.full(times.shape, np.inf)
+    smaller[1:] = best[:-1]
+    smaller[:, 1:] = np.minimum(smaller[:, 1:], best[:, :-1])
+    amounts = np.argwhere(times < smaller)
+    fastest = times[tuple(amounts.T)]
+    order = np.lexsort((amounts.sum(-1), -fastest))  # networks take the first for the smallest
+    return amounts[order], fastest[order]
 
 
 def _size_table(law: TapFingerLaw) -> tuple[IntArray, FloatArray]:
     steps = np.where(law.steps >= MAX_STEPS, np.inf, law.steps)
-    found = [efficient_sizes(one) for one in steps]
-    most = max(len(amounts) for amounts, _ in found)
-    sizes = np.zeros((len(found), most, 2), dtype=np.int64)
-    times = np.full((len(found), most), np.inf)
-    for kind, (amounts, taken) in enumerate(found):
-        sizes[kind, : len(amounts)], times[kind, : len(taken)] = amounts, taken
+    by_kind = [efficient_sizes(one) for one in steps]
+    max_sizes = max(len(amounts) for amounts, _ in by_kind)
+    sizes = np.zeros((len(by_kind), max_sizes, 2), dtype=np.int64)
+    times = np.full((len(by_kind), max_sizes), np.inf)
+    for kind, (amounts, kind_times) in enumerate(by_kind):
+        sizes[kind, : len(amounts)], times[kind, : len(kind_times)] = amounts, kind_times
     return sizes, times
 
 
@@ -725,19 +730,19 @@ class TapFingerAgentEnv:
         self._shares = self.sizes / self._capacity[:, None, None, :]
 
     def reset(self, seeds: Sequence[int]) -> Observation:
-        return self._shown(self.env.reset(seeds))
+        return self._show(self.env.reset(seeds))
 
     def step(self, actions: Actions) -> EnvStep:
         assert isinstance(actions, Mapping)  # noqa: S101  # slot and size
         step = self.env.step(self._amounts(actions))
-        return replace(step, observation=self._shown(step.observation))
+        return replace(step, observation=self._show(step.observation))
 
-    def _shown(self, raw: Observation) -> Observation:
+    def _show(self, raw: Observation) -> Observation:
         self.view = self._look(raw)
-        seen = self.view.seen()
+        observation = self.view.observation()
         if self._expert is not None:
-            seen |= {EXPERT + name: part for name, part in self._expert(self.view).items()}
-        return seen
+            observation |= {EXPERT + name: part for name, part in self._expert(self.view).items()}
+        return observation
 
     def _look(self, raw: Observation) -> TapFingerView:
         free = raw["free"]
@@ -759,14 +764,14 @@ class TapFingerAgentEnv:
         of_slots = room(free[:, :, None, :], raw["least"])
         return TapFingerView(raw, scene, of_slots, self._knows_speeds)
 
-    def _amounts(self, chosen: Mapping[str, Array]) -> dict[str, Array]:
+    def _amounts(self, actions: Mapping[str, Array]) -> dict[str, Array]:
         """Return the actions of ``env`` that slots and sizes stand for."""
-        slot, size = chosen[SLOT], chosen[SIZE]
+        slot, size = actions[SLOT], actions[SIZE]
         kind = np.take_along_axis(self.view.raw["kind"], slot[..., None], axis=-1)[..., 0]
         won = (size != LOST) & (kind != NONE)
-        given = self.sizes[np.maximum(kind, 0), np.maximum(size - 1, 0)]  # size 1 is row 0
+        amount = self.sizes[np.maximum(kind, 0), np.maximum(size - 1, 0)]  # size 1 is row 0
         starts = won & (size > VOID)
-        return {"slot": slot, "won": won, "amount": np.where(starts[..., None], given, 0)}
+        return {"slot": slot, "won": won, "amount": np.where(starts[..., None], amount, 0)}
 
 
 def expert_actions(observation: Observation) -> Actions:
@@ -813,10 +818,10 @@ class MixedEnv:
 
 
 def _side_by_side(parts: Sequence[Observation]) -> Observation:
-    return {name: _padded(name, [part[name] for part in parts]) for name in parts[0]}
+    return {name: _pad(name, [part[name] for part in parts]) for name in parts[0]}
 
 
-def _padded(name: str, parts: Sequence[Array]) -> Array:
+def _pad(name: str, parts: Sequence[Array]) -> Array:
     shape = np.max([part.shape[1:] for part in parts], axis=0).astype(np.int64)
     count = sum(len(part) for part in parts)
     whole = np.full((count, *shape), _PADDING.get(name, 0), parts[0].dtype)

@@ -42,9 +42,9 @@ PlayEpisodes: TypeAlias = Callable[[TapFingerEnvConfig, Sequence[int]], TapFinge
 
 
 def evaluate(
-    setting: str, seed: int, others: Mapping[str, PlayEpisodes], options: Mapping[str, str]
+    setting: str, seed: int, learned: Mapping[str, PlayEpisodes], options: Mapping[str, str]
 ) -> dict[str, dict[str, float]]:
-    """Return the metrics of ``others`` and all baselines with ``seed``, in steps.
+    """Return the metrics of ``learned`` and all baselines with ``seed``, in steps.
 
     Options: ``data``, the folder with the published measurements, which trace settings need;
     ``jobs``, how many; ``only``, policies with commas between.
@@ -52,17 +52,17 @@ def evaluate(
     if unknown := set(options) - {"data", "jobs", "only"}:
         raise SettingError(f"option {min(unknown)!r} is not known; known: data, jobs, only")
     data, jobs = options.get("data"), options.get("jobs")
-    made = environment.make_config(
+    config = environment.make_config(
         setting, Path(data) if data else None, int(jobs) if jobs else None
     )
-    policies = {**others, **baselines(made, seed)}
+    policies = {**learned, **baselines(config, seed)}
     only = options.get("only")
-    names = list(policies) if only is None else [*others, *only.split(",")]
+    names = list(policies) if only is None else [*learned, *only.split(",")]
     for name in names:
         if name not in policies:
             raise SettingError(f"no policy is called {name!r}; known: {', '.join(policies)}")
     seeds = EVALUATION_SEEDS + seed  # no training draws such a seed
-    return {name: metrics_of(name, made, seeds, policies[name]) for name in names}
+    return {name: metrics_of(name, config, seeds, policies[name]) for name in names}
 
 
 def baselines(config: TapFingerEnvConfig, seed: int) -> dict[str, PlayEpisodes]:
@@ -76,9 +76,9 @@ def baselines(config: TapFingerEnvConfig, seed: int) -> dict[str, PlayEpisodes]:
 def follow(rule: Rule, config: TapFingerEnvConfig, seeds: Sequence[int]) -> TapFingerPools:
     """Let ``rule`` decide until all envs are over."""
     env = environment.TapFingerEnv(len(seeds), config)
-    seen = env.reset(seeds)
+    observation = env.reset(seeds)
     while not env.pools.is_over.all():
-        seen = env.step(rule(seen)).observation
+        observation = env.step(rule(observation)).observation
     return env.pools
 
 
@@ -125,7 +125,7 @@ class Conditions:
 PAPER: Final = Conditions(retries=False, knows_speeds=False, draws=True)
 
 
-def learned_policies(
+def policies_of(
     checkpoint: Checkpoint, options: Mapping[str, str], conditions: Conditions = Conditions()
 ) -> dict[str, PlayEpisodes]:
     """Return ``checkpoint`` by its name, those in the folders of option ``beside``, and the rule.
@@ -134,11 +134,11 @@ def learned_policies(
     """
     folders = [Path(folder) for folder in options.get("beside", "").split(",") if folder]
     learned = (checkpoint, *map(load, folders))
-    found = {
-        each.card.name: partial(_play_network, session_of(each, "sizer"), conditions)
-        for each in learned
+    policies = {
+        network.card.name: partial(_play_network, session_of(network, "sizer"), conditions)
+        for network in learned
     }
-    return {**found, "look-ahead": partial(look_ahead, retries=conditions.retries)}
+    return {**policies, "look-ahead": partial(look_ahead, retries=conditions.retries)}
 
 
 def look_ahead(
@@ -146,7 +146,7 @@ def look_ahead(
 ) -> TapFingerPools:
     """Play the rule that training starts from."""
     conditions = Conditions(retries=retries)
-    return _played(environment.expert_actions, conditions, config, seeds, expert_for(config))
+    return _play(environment.expert_actions, conditions, config, seeds, expert_for(config))
 
 
 def _play_network(
@@ -154,20 +154,20 @@ def _play_network(
 ) -> TapFingerPools:
     draws = np.random.default_rng(seeds) if conditions.draws else None
 
-    def choose(seen: Observation) -> dict[str, Array]:
-        chosen = []
-        for env in range(len(seen["job"])):  # one after the other, as a cluster asks
-            one = take(seen, np.asarray(env))
+    def choose(observation: Observation) -> dict[str, Array]:
+        choices = []
+        for env in range(len(observation["job"])):  # one after the other, as a cluster asks
+            one = take(observation, np.asarray(env))
             arrays, count = question(one)
             logits = session.answer(arrays, count, _LIMIT_SECONDS)
-            chosen.append(decide(one, arrays["sizes"], logits, draws=draws))
-        slot, size = (np.stack(part) for part in zip(*chosen, strict=True))
+            choices.append(decide(one, arrays["sizes"], logits, draws=draws))
+        slot, size = (np.stack(part) for part in zip(*choices, strict=True))
         return {environment.SLOT: slot, environment.SIZE: size}
 
-    return _played(choose, conditions, config, seeds)
+    return _play(choose, conditions, config, seeds)
 
 
-def _played(
+def _play(
     act: Callable[[Observation], Actions],
     conditions: Conditions,
     config: TapFingerEnvConfig,
@@ -223,9 +223,9 @@ class TapFingerValidation:
         logs = []
         for name, env in self._envs.items():
             draws = torch.Generator().manual_seed(VALIDATION_SEED) if self._draws else None
-            found = _mean_steps(env, partial(predict, self._policy, draws=draws))
-            self._note(f"{name}_jct_steps", found)
-            logs.append(np.log(found / self._of_expert[name]))
+            mean_steps = _mean_steps(env, partial(predict, self._policy, draws=draws))
+            self._note(f"{name}_jct_steps", mean_steps)
+            logs.append(np.log(mean_steps / self._of_expert[name]))
         return float(np.exp(np.mean(logs)))
 
 

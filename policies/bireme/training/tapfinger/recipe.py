@@ -64,7 +64,7 @@ class TapfingerRecipe:
         agents = TapAgents(self.design).to(run.device)
         validated = {name: _env(name, schedule.validated, schedule.jobs) for name in _CROWD}
         score = evaluation.TapFingerValidation(agents, validated, run.note)
-        env = _mixed(schedule, has_expert=True)
+        env = _mix_envs(schedule, has_expert=True)
         copied = Cloning(agents, env, _COPYING, run.env_seed, expert=environment.expert_actions)
 
         def validate(_: LearningProgress) -> bool:
@@ -80,9 +80,9 @@ class TapfingerRecipe:
     def evaluate(
         self, checkpoint: Checkpoint, setting: str, seed: int, options: Mapping[str, str]
     ) -> Results:
-        others = evaluation.learned_policies(checkpoint, options, self.conditions)
-        known = {name: value for name, value in options.items() if name != "beside"}
-        return evaluation.evaluate(setting, seed, others, known)
+        policies = evaluation.policies_of(checkpoint, options, self.conditions)
+        other_options = {name: value for name, value in options.items() if name != "beside"}
+        return evaluation.evaluate(setting, seed, policies, other_options)
 
     def _improve(
         self,
@@ -103,7 +103,7 @@ class TapfingerRecipe:
             n_minibatches=4,
             target_kl=0.03,
         )
-        env = _mixed(schedule, has_expert=False)
+        env = _mix_envs(schedule, has_expert=False)
         algorithm = MAPPO(agents, env, config, run.env_seed)
         stopping = EarlyStopping(
             agents, score, every=schedule.every, patience=schedule.patience, is_less_better=True
@@ -239,7 +239,7 @@ def _env(name: str, count: int, jobs: int | None, *, has_expert: bool = True) ->
     return TapFingerAgentEnv(env, expert_for(config) if has_expert else None)
 
 
-def _mixed(schedule: Schedule, *, has_expert: bool) -> MixedEnv:
+def _mix_envs(schedule: Schedule, *, has_expert: bool) -> MixedEnv:
     """Make the environments of all settings that are learned in."""
     return MixedEnv(
         [
