@@ -3,9 +3,9 @@
 ``torchrun`` starts the processes and sets environment variables (:func:`start_from_environment`).
 Weights are equal at the start (:func:`equal_start`), and every gradient is averaged over the
 processes (:func:`average_gradients`). So weights stay equal, and n processes learn like one with n
-times as many envs. The processes must agree on everything that decides the number of gradients, such
-as a stop or the size of a batch (:func:`average`, :func:`least`). Otherwise they would wait for each
-other for ever. In a single process all functions do nothing.
+times as many envs. The processes must agree on everything that decides the number of gradients,
+such as a stop or the size of a batch (:func:`average`, :func:`least`). Otherwise they would wait
+for each other for ever. In a single process all functions do nothing.
 """
 
 import os

@@ -56,7 +56,7 @@ class Communication(nn.Module):
 
 
 class OrderingNetwork(nn.Module):
-    """Mean priorities of jobs; without ``communicates`` the network does not see the cluster (DA)."""
+    """Mean priorities of jobs; without ``communicates`` they ignore the cluster (DA)."""
 
     def __init__(self, *, communicates: bool = True) -> None:
         super().__init__()

@@ -1,17 +1,16 @@
-"""The GRU of LSP: the network, how it learns from windows of series, and how it is served.
+"""The GRU of LSP: the network, its training on windows of series, and its serving.
 
     state           = GRU(past)
     weights, shift  = head(state, ahead)
     forecast        = (usual + weights) . ahead + shift
 
-So a forecast is a blend of the values of past seasons and of the last value, with weights that
-depend on how well they agreed lately. Before it has learned anything the head answers 0, and the
-usual weights are those of the seasonal-naive forecast: all on one longest season ago (without
-seasons: on the last value).
+So a forecast is a blend of the values of past seasons and of the last value. The weights depend on
+their recent agreement. Before training the head returns 0, and the usual weights are those of the
+seasonal-naive forecast: all on one longest season ago (without seasons: on the last value).
 
 The loss is the absolute error of scaled logs, with a normal prior on the weights around their
-start. The prior counts the more the fewer rows there are: a series of seven weeks of days moves the
-network little, one of half a year of hours moves it freely.
+start. The prior counts more with fewer rows: a series of seven weeks of days moves the network
+little, one of half a year of hours moves it freely.
 """
 
 import math
@@ -76,7 +75,7 @@ class GruNetwork(nn.Module):
 LEARNING_RATE: Final = 3e-3
 ROWS_AT_ONCE: Final = 128
 HOLDING_ROWS: Final = 50.0
-"""So few rows hold the weights where they began; with ten times as many they are all but free.
+"""With so few rows the weights stay at their start; with ten times as many they are almost free.
 Chosen on windows before those of any published result, and on other daily series."""
 _WARM_UP: Final = 0.1
 _UPDATES_BETWEEN_REPORTS: Final = 25
@@ -111,8 +110,8 @@ def concatenate(parts: Sequence[WindowBatch]) -> WindowBatch:
 class GruTrainer:
     """Trainer of ``network`` on ``rows``, in ``updates`` updates.
 
-    An update depends on its number, on ``seed`` and on the weights alone, so that a resumed run
-    ends where an uninterrupted one does.
+    An update depends only on its number, on ``seed`` and on the weights. So a resumed run has the
+    same result as an uninterrupted one.
     """
 
     def __init__(self, network: GruNetwork, rows: WindowBatch, updates: int, seed: int = 0) -> None:
@@ -162,25 +161,25 @@ class GruTrainer:
         self._optimizer.zero_grad()
         regularised = loss + self._distance() * (HOLDING_ROWS / len(self._rows)) ** 3
         regularised.backward()  # type: ignore[no-untyped-call]
-        # one odd window must not undo what was learned
+        # clip: one odd window must not undo the training
         clip_grad_norm_(self.network.parameters(), 1.0)
         self._optimizer.step()
         return float(loss.detach())
 
     def _distance(self) -> Tensor:
-        """Return the squared distance of the weights from where they began."""
+        """Return the squared distance of the weights from their start."""
         pairs = zip(self.network.parameters(), self._began, strict=True)
         return torch.stack([((part - began) ** 2).sum() for part, began in pairs]).sum()
 
 
 def _rate(share: float) -> float:
-    """Return the part of the learning rate at this share of updates: up in a tenth, then down."""
+    """Return the factor of the learning rate at this share of updates: up in a tenth, then down."""
     if share < _WARM_UP:
         return share / _WARM_UP
     return (1 + math.cos(math.pi * (share - _WARM_UP) / (1 - _WARM_UP))) / 2
 
 
-# --- from torch to what serves it ---------------------------------------------------------------
+# --- from torch to the serving network ----------------------------------------------------------
 
 NAME: Final = "gru"
 SUMMARY: Final = "Forecasts from the last values and from the same hours of past seasons"
@@ -193,12 +192,12 @@ UPDATES: Final = 2000
 def train_for(series: Series, horizon: int, seed: int = 0, updates: int = UPDATES) -> Network:
     """Train a network on all of ``series``, to forecast ``horizon`` steps at once.
 
-    Takes under a minute for a year of hours. ``seed`` is that of the weights and of all draws.
+    It takes under a minute for a year of hours. ``seed`` sets the weights and all draws.
 
     Raises:
         TooShortError: the series leaves less than a season of rows.
     """
-    torch.set_num_threads(1)  # so small a network is slower with more, on a busy machine by far
+    torch.set_num_threads(1)  # so small a network is slower with more threads
     frame = frame_for(series, horizon)
     network = new_network(frame, seed)
     rows = windows_of(series.values, frame, origins_of(series, frame))
@@ -213,7 +212,7 @@ def frame_for(series: Series, horizon: int) -> Frame:
     """Return the frame for ``series``: a day of hours, or the shortest season if that is less.
 
     Raises:
-        TooShortError: it leaves less than a season of rows to learn from.
+        TooShortError: the series leaves less than a season of rows.
     """
     window = min((MAX_WINDOW, *series.periods))
     frame = Frame(window, horizon, series.periods)
@@ -232,7 +231,7 @@ def origins_of(series: Series, frame: Frame) -> IntArray:
 
 
 def new_network(frame: Frame, seed: int) -> GruNetwork:
-    """Return an untrained network; torch's own generator stays as it was."""
+    """Return an untrained network; torch's own generator keeps its state."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return GruNetwork(frame)
@@ -250,10 +249,10 @@ def to_served(
     split: str = WHOLE_SERIES,
     trained_on: tuple[DataRange, ...] | None = None,
 ) -> tuple[Network, bytes]:
-    """Return ``network`` as it is served, with its card, and the ONNX file.
+    """Return ``network`` for serving, with its card, and the ONNX file.
 
     Raises:
-        CheckpointError: it answers otherwise than torch.
+        CheckpointError: the exported network answers differently from torch.
     """
     model, part = to_onnx(network, f"{NAME}.onnx", ENCODER, frame.inputs, FORECASTS)
     card = ForecastCard(

@@ -1,8 +1,8 @@
 """Recipe ``gru``: the network of LSP's short-period half, for pools of any kind or for one series.
 
-Without ``--series`` it learns generated demand (:func:`demand`), and with ``--data FOLDER`` the
-hours of a real cluster as well: Philly's nodes in use, and its jobs. That is the network that comes
-with Bireme. With ``--series FILE`` it learns that series alone.
+Without ``--series`` it learns generated demand (:func:`demand`), and with ``--data FOLDER`` also
+the hours of a real cluster: Philly's nodes in use, and its jobs. The shipped network is trained so.
+With ``--series FILE`` it learns only that series.
 
 Fill-ins to the paper (Lu et al., IEEE TPDS 2023), which names no sizes: one layer of 32 units,
 windows of a day of hours beside the same hours of past seasons, direct forecasts of the whole
@@ -30,7 +30,7 @@ from bireme.training.gru.evaluation import evaluate_forecaster
 from bireme.training.gru.networks import GruTrainer, WindowBatch, origins_of, windows_of
 from bireme.training.runs import TrainingRun
 
-# --- generated demand: pools that no one has seen yet -------------------------------------------
+# --- generated demand ---------------------------------------------------------------------------
 
 DAY: Final = 24
 WEEK: Final = 7 * DAY
@@ -43,16 +43,15 @@ _DRIFT: Final = (0.0, 0.03, 0.1)
 def demand(rng: np.random.Generator, count: int, hours: int) -> FloatArray:
     """Draw hourly node counts of ``count`` pools, at least 0, shape (count, hours).
 
-    Each series is drawn from wide families: a daily course of a few waves, weekdays of their own
-    with one or two quiet days, noise that lasts from minutes to weeks, drift, now and then a
-    lasting change of level, a size between one node and thousands, a ceiling that some run into,
-    hours without any.
+    Each series is drawn from wide families: a daily course of a few waves, different weekdays with
+    one or two quiet days, noise that lasts from minutes to weeks, and drift. Some have a lasting
+    change of level, a ceiling, or hours without demand. The size is between one node and thousands.
     """
     strength = rng.uniform(0, 1, (count, 1)) * rng.choice([0.0, 0.4, 1.0, 1.0], (count, 1))
     logs = strength * _weeks(rng, count)[:, np.arange(hours) % WEEK]
     logs += rng.choice(_NOISE, (count, 1)) * _lasting(rng, count, hours)
     logs += rng.choice(_NOISE[:4], (count, 1)) * rng.standard_normal((count, hours))
-    # random walks whose deviation is 1 after a week
+    # random walks with deviation 1 after a week
     drift = rng.choice(_DRIFT, (count, 1)), rng.standard_normal((count, hours)).cumsum(axis=1)
     logs += drift[0] * (drift[1] / np.sqrt(WEEK))
     logs += _steps(rng, count, hours)
@@ -126,7 +125,7 @@ _SPLIT: Final = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Curriculum:
-    """The rows to learn, their description, and the series to evaluate on afterwards."""
+    """The training rows, their description, and the series for the evaluation."""
 
     frame: Frame
     step_seconds: int
@@ -191,7 +190,7 @@ class GruRecipe:
         rows = [_draw_windows(rng, series, frame) for series in _generate(rng, count)]
         rows += [windows_of(s.values, frame, origins_of(s, frame)) for s in training_series]
         data = f"{count} generated hourly demands of ten weeks{_CREDIT if real else ''}"
-        # another stream of the seed: none of these were learned
+        # another stream of the seed, so that these series are unseen
         unseen = _generate(np.random.default_rng((run.seed, 1)), max(2, count // 12))
         held_out = {"generated demand": unseen, **{name: [s] for name, s in real.items()}}
         ranges = tuple(_range(name, s) for name, s in zip(real, training_series, strict=True))
@@ -224,7 +223,7 @@ def _real(data: Path) -> dict[str, Series]:
 
 
 def _range(name: str, series: Series) -> DataRange:
-    """Return the time of a real series; all series of a cluster begin with the cluster's name."""
+    """Return the time of a real series; its name begins with the cluster's name."""
     if series.start is None:
         raise SeriesError(f"{name} has no times; give a file with a column of times")
     end = series.start + series.step_seconds * len(series)

@@ -1,7 +1,7 @@
-"""Evaluation of the learned index: beside every orderer of the registry that is quick to ask.
+"""Evaluation of the learned index beside every fast orderer of the registry.
 
-All meet the same jobs, guardrails, placement and history of run times, on weeks of the traces that
-training never saw.
+All have the same jobs, guardrails, placement and history of run times, on weeks of the traces
+outside the training.
 """
 
 from collections.abc import Mapping
@@ -29,9 +29,9 @@ from bireme.training.recipes import Results
 SLOW: Final = ("malo", "mosa", "rifling")
 """Orderers that search for seconds per decision: not beside the others."""
 ORACLE: Final = "-knowing"
-"""Ending of the name of a rule that is given the true run times."""
+"""The suffix of a rule's name that gives it the true run times."""
 TEST_EVERY: Final = 6
-"""Every sixth job makes clusters of two to four nodes; training takes every tenth, for speed."""
+"""Every sixth job gives clusters of two to four nodes; training takes every tenth, for speed."""
 _MURI: Final = "muri/trace2.csv.gz"
 _MURI_DAYS: Final = 24.8
 _MURI_BEGINS: Final = (_MURI_DAYS, 2 * _MURI_DAYS, 3 * _MURI_DAYS)
@@ -57,8 +57,8 @@ def evaluate(
 ) -> Results:
     """Return the metrics of the checkpoint and of all baselines with ``seed``.
 
-    Options: ``data``, the folder of the traces; ``only``, baselines with + between, of which
-    ``NAME-knowing`` is a rule that is given the true run times: the best that could be had.
+    Options: ``data``, the folder of the traces; ``only``, baselines with + between. The rule
+    ``NAME-knowing`` gets the true run times, as an upper bound.
     """
     if unknown := sorted(set(options) - {"data", "only"}):
         raise SettingError(f"there is no option {unknown[0]!r}; there are data and only")
@@ -75,7 +75,7 @@ def evaluate(
 
 
 def test_case(data: Path, setting: str, seed: int) -> World:
-    """Return the test case of ``setting`` that ``seed`` stands for.
+    """Return the test case of ``setting`` with number ``seed``.
 
     Raises:
         SettingError: ``data`` has no such trace.
@@ -122,7 +122,7 @@ def _muri(data: Path) -> Trace:
 
 
 def baselines() -> list[str]:
-    """Return the rule-based orderers of the registry that are quick to ask."""
+    """Return the fast rule-based orderers of the registry."""
     return [
         name
         for name, path in registry.ORDERERS.items()

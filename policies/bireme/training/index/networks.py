@@ -1,7 +1,7 @@
-"""The network of the learned index: the service a gang is still expected to cost, in steps.
+"""The network of the learned index: the expected remaining service of a gang, in steps.
 
-Run times are heavy-tailed: a gang that has run for long will go on for long. So the rest of a gang
-is estimated by the longer of its service and its estimate, smoothly, times a power of its size:
+Run times are heavy-tailed: a gang that has run for long will run for long. So the rest of a gang is
+estimated by the smooth maximum of its service and its estimate, times a power of its size:
 
     whole = w0 + w1 * (log2 estimate - w0) + w2        w0 where it is unknown
     whole = whole - w3                                 in the first five minutes
@@ -9,8 +9,9 @@ is estimated by the longer of its service and its estimate, smoothly, times a po
     score = -floor(left / step)
 
 With w1 = 0 and w6 = 1 it is least attained service in many queues (Tiresias, NSDI'19); with w4 of
-minus infinity it is the shortest estimate first. It is an index in Gittins' sense: of the gang's
-own state alone. Floors stand for the queues of Tiresias: gangs of one step never stop each other.
+minus infinity it is the shortest estimate first. It is an index in Gittins' sense: it depends only
+on the gang's own state. The floors are the queues of Tiresias: gangs of one step never preempt each
+other.
 """
 
 import math
@@ -28,11 +29,11 @@ _MIN_STEP: Final = 0.25
 
 
 START: Final = np.array([12.5, 0.6, -2.0, 2.0, 0.0, 8.5, 0.8, 1.5])
-"""First w0 to w6 and step: least attained service and the estimate, each trusted in part."""
+"""The first w0 to w6 and step: a mix of least attained service and the estimate."""
 START_SCALES: Final = np.array([1.0, 0.15, 0.7, 1.0, 0.7, 0.7, 0.18, 0.5])
 """Standard deviations of the first draws of the search."""
 FIRST_SECONDS: Final = 300.0
-"""The trial period of a gang: by default none is stopped sooner."""
+"""The trial period of a gang, in which it is not preempted by default."""
 
 
 class IndexNetwork(torch.nn.Module):
