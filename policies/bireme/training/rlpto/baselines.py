@@ -211,7 +211,7 @@ def share_among_gaining(observation: Observation, lean: float = 0.0) -> IntArray
 
 
 def expert(observation: Observation) -> IntArray:
-    """Return the expert's move for cloning: the simple rule with a preference for nearly done tasks.
+    """Return the expert's move for cloning: the simple rule that prefers nearly done tasks.
 
     Over both tables it is 0.02 points more accurate than the simple rule in 0.3 % more time.
     """

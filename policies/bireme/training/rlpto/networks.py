@@ -1,9 +1,8 @@
-"""RLPTO's network: one small scorer of tasks, shared over all of them.
+"""RLPTO's network: one small scorer, shared over all tasks.
 
-Every task is read by the same layers, which also know the mean over tasks and the context, and is
-given two scores: for one node more and for one node less. Doing nothing has a score of its own. So
-the number of tasks may vary, their order does not matter, and one network serves every beta, which
-is part of the context.
+The same layers read every task, with the mean over tasks and the context, and give it two scores:
+for one node more and for one node less. Doing nothing has its own score. So the number and order of
+tasks may vary, and one network serves every beta, which is part of the context.
 """
 
 import torch
@@ -39,8 +38,7 @@ class Allocator(nn.Module):
         Args:
             tasks: Shape (..., tasks, TASK_FEATURES).
             context: Shape (..., CONTEXT_FEATURES).
-            present: bool: False for padding, shape (..., tasks); None, as the network is served:
-                there is no padding.
+            present: bool: False for padding, shape (..., tasks); None in service, without padding.
         """
         if present is None:
             present = torch.ones_like(tasks[..., 0], dtype=torch.bool)
@@ -68,7 +66,7 @@ class Valuer(nn.Module):
         )
 
     def forward(self, tasks: Tensor, context: Tensor, present: Tensor) -> Tensor:
-        """Return values, (batch,), of what :class:`Allocator` sees."""
+        """Return values, (batch,), from the inputs of :class:`Allocator`."""
         around = context.unsqueeze(-2).expand(*tasks.shape[:-1], context.shape[-1])
         mean = mean_over(self.each(torch.cat([tasks, around], dim=-1)), present)
         running = present.to(tasks.dtype).mean(-1, keepdim=True)
@@ -83,8 +81,8 @@ class RlptoPolicy(ActorCritic):
         self.allocator = Allocator(width)
 
     def distribution(self, observation: Tensors) -> MaskedCategorical:
-        """Over the moves, from the environment's observation."""
-        # Slots that are empty in the whole batch cost nothing.
+        """Return a distribution over the moves, from the environment's observation."""
+        # Cut slots that are empty in the whole batch.
         present = observation["present"]
         slots, used = present.shape[1], int(present.any(0).nonzero().max()) + 1
         tasks, context = observation["tasks"][:, :used], observation["context"]
@@ -95,7 +93,7 @@ class RlptoPolicy(ActorCritic):
 
 
 class PaperPolicy(RlptoPolicy):
-    """The same beside the paper's critic, which shares no weights with it."""
+    """The policy with the paper's critic, without shared weights."""
 
     def __init__(self, width: int = WIDTH) -> None:
         super().__init__(width)
