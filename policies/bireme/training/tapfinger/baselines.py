@@ -1,8 +1,8 @@
-"""TapFinger's baselines: rules that choose without learning, and the expert of the warm start.
+"""TapFinger's baselines: rules without learning, and the expert of the warm start.
 
-A rule is what an agent is: from the observation to the choice of every pool. Random and Min are the
-authors': each pool takes any job in sight, whether it fits or not, and a later pool in their order
-loses a conflict. The greedy rules and shortest first see all pools at once and leave no conflicts.
+A rule maps the observation to the choice of every pool, like an agent. Random and Min are the
+authors': each pool takes any visible job, even one that does not fit, and the later pool loses a
+conflict. The greedy rules and shortest first see all pools at once and avoid conflicts.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -32,11 +32,11 @@ from bireme.training.tapfinger.environment import (
 from bireme.training.vec_env import Array, Observation
 
 Rule: TypeAlias = Callable[[Observation], dict[str, Array]]
-"""From the observation of n environments to the actions in each."""
+"""Maps the observation of n environments to the actions in each."""
 
 
 def at_random(seed: int, *, takes_least: bool) -> Rule:
-    """Make the rule of any job in sight, with the least or any possible amount, 0 too."""
+    """Make the rule of any visible job, with the minimum or any possible amount, 0 included."""
     rng = np.random.default_rng(seed)
 
     def choose(observation: Observation) -> dict[str, Array]:
@@ -50,7 +50,7 @@ def at_random(seed: int, *, takes_least: bool) -> Rule:
             np.minimum(observation["free"], observation["most"]),
         )
         choices = np.maximum(top - minimum + 1, 1)
-        # nothing is one of all amounts, as likely as each other one
+        # nothing is as likely as each other amount
         is_nothing = rng.random(job.shape) * (choices.prod(axis=2) + 1) < 1
         random_amount = minimum + (rng.random(top.shape) * choices).astype(np.int64)
         gets = _at(observation["fits"], slot) & won
@@ -66,10 +66,10 @@ def at_random(seed: int, *, takes_least: bool) -> Rule:
 class Greedy:
     """First come, first served, each job in the pool that suits it.
 
-    A job that gains by more GPUs gets as many as there are, up to ``most``, if those are ``fewest``
-    at least, where most are free; another gets the least, where fewest are free. With 10 GPUs a
-    sensitive job of the synthetic law takes 2 steps, with 4 it takes 5. If ``is_frugal``, GPUs that
-    do not save a step are left to others.
+    A job that gains by more GPUs goes to the pool with most free GPUs. It gets all free ones up to
+    ``max_gpus``, if these are at least ``min_gpus``. Any other job gets the minimum, in the pool
+    with fewest free GPUs. With 10 GPUs a sensitive job of the synthetic law takes 2 steps, with 4
+    it takes 5. If ``is_frugal``, GPUs that do not save a step are left to others.
     """
 
     law: TapFingerLaw
@@ -99,7 +99,7 @@ class Greedy:
 
 
 def shortest_first(law: TapFingerLaw) -> Rule:
-    """Make the rule of the shortest first, with the least that it can have, where most is free."""
+    """Make the rule of shortest first, with the minimum amount, in the pool with most free GPUs."""
     length = law.steps[:, law.least[0], law.least[1]]
 
     def choose(observation: Observation) -> dict[str, Array]:
@@ -120,12 +120,12 @@ def best_pairs(
 
     Args:
         scores: Shape (W, N, P).
-        amounts: What each job would get, shape (W, N, P, 2).
-        may: Which may start if they fit, shape (W, N, P).
+        amounts: Amount for each job, shape (W, N, P, 2).
+        may: Whether each may start if it fits, shape (W, N, P).
     """
     job, fits = observation["job"], observation["fits"]
     is_open = fits & may
-    # while nothing runs, some pool has to start a job
+    # while no job runs, a pool must start one
     stuck = ~observation["may_wait"] & ~is_open.any(axis=(1, 2))
     is_open = np.where(stuck[:, None, None], fits, is_open)
     envs, slots = np.arange(len(job)), job.shape[2]
@@ -150,7 +150,7 @@ def _at(values: Array, slot: IntArray) -> Array:
 
 
 def rules(law: TapFingerLaw, seed: int) -> Mapping[str, Rule]:
-    """Return all rules, shortest first where no job gains by GPUs; ``seed`` is for Random."""
+    """Return all rules, with shortest first if no job gains by GPUs; ``seed`` is for Random."""
     by_name: dict[str, Rule] = {
         "random": at_random(seed, takes_least=False),
         "min": at_random(seed, takes_least=True),
@@ -162,28 +162,28 @@ def rules(law: TapFingerLaw, seed: int) -> Mapping[str, Rule]:
     return by_name
 
 
-# --- the expert: every pool looks ahead for itself ----------------------------------------------
+# --- the expert: every pool looks ahead on its own ----------------------------------------------
 
 _SAVES_STEPS: Final = 1.0
 _RARE: Final = 1e6
 _QUICK: Final = 1e3
-"""Weights of what decides first and second; what came first decides last."""
+"""Weights of the first and second criterion; arrival is the last one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lookahead:
-    """The rule that TapFinger's agents start from, as slots and sizes of the view.
+    """The first rule of TapFinger's agents, as slots and sizes of the view.
 
-    A pool starts a job with the best size that is free if no other pool would have it done sooner,
-    and if waiting for a running job to end, here or in another of its pools, would save it a step
-    at most. Of the jobs that pass it takes first those that can go to the fewest pools, then the
-    quickest; jobs that gain nothing by a larger size it leaves to the pool with the most room. A
-    job that several pools choose goes to the one with the most room, and the others choose again.
+    A pool starts a job with its best free size on two conditions. No other pool would finish it
+    sooner. Waiting for the end of a running job, in any of its pools, would save at most one step.
+    Among such jobs, those with the fewest possible pools come first, then the quickest. Jobs
+    without a gain from a larger size are left to the pool with the most room. A job that several
+    pools choose goes to the pool with the most room, and the others choose again.
 
     Attributes:
-        heeds_reach: Whether jobs that can go to the fewest pools come first.
-        heeds_room: Whether jobs without a gain go only where most is free. Where pools start one
-            job at a time, that would keep some from starting any.
+        heeds_reach: Whether jobs with the fewest possible pools come first.
+        heeds_room: Whether jobs without a gain go only to the pool with the most room. If pools
+            start one job at a time, that would keep some pools from any start.
     """
 
     heeds_reach: bool = True
@@ -201,7 +201,7 @@ class Lookahead:
         order = _QUICK * np.where(may, now, 0.0) + np.arange(now.shape[2])
         if self.heeds_reach:
             order = order + _RARE * raw["connects"].sum(-1)
-        # pools that start nothing still name a slot that fits: the size VOID belongs to it
+        # pools without a start still name a fitting slot, for the size VOID
         acts = starts.any(-1)
         slot = np.where(starts, -order, -np.inf).argmax(-1)
         slot = np.where(acts, slot, may.argmax(-1))
@@ -221,28 +221,28 @@ def _gains(scene: Scene) -> BoolArray:
 
 
 def expert_for(config: TapFingerEnvConfig) -> Lookahead:
-    """Return the best such rule for a config: where sizes do not matter, the quickest is first."""
+    """Return the best such rule for a config; if sizes have no effect, the quickest is first."""
     cpus, gpus = config.law.least
     steps = config.law.steps
     is_sized = bool((steps.min(axis=(1, 2)) < steps[:, cpus, gpus]).any())
     return Lookahead(heeds_reach=is_sized, heeds_room=is_sized and config.is_multi)
 
 
-# --- Optimus and Tiresias, which change the allocation of jobs that run --------------------------
+# --- Optimus and Tiresias, which change the allocation of running jobs ---------------------------
 #
-# Both are the variants of TapFinger's authors. Every pool admits the first job in sight that no
-# pool before it has taken, if it has room for one more in the smallest size, and divides all it has
-# among its jobs anew. In single mode that happens once per step of time. Shapes: R pools of all
-# environments together, L jobs of each at most, CPUs and GPUs last.
+# Both are the variants of TapFinger's authors. Every pool with room for the smallest size admits
+# the first visible job that no earlier pool has taken. Then it divides its capacity among its jobs
+# again. In single mode that happens once per step of time. Shapes: R pools of all environments
+# together, at most L jobs of each, CPUs and GPUs last.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PoolJobs:
-    """The jobs among which pools are divided, shape (R, L); ``capacity`` is (R, 2).
+    """The jobs that share each pool, shape (R, L); ``capacity`` is (R, 2).
 
     Attributes:
-        is_job: Which entries are jobs.
-        started: The step in which each started; of new ones the present one.
+        is_job: Whether an entry is a job.
+        started: The step in which each started; the present one for new jobs.
         served: GPUs times steps so far.
     """
 
@@ -255,9 +255,9 @@ class PoolJobs:
 
 
 Division: TypeAlias = Callable[[TapFingerEnvConfig, PoolJobs], IntArray]
-"""From the jobs of pools to amounts, shape (R, L, 2); 0 for entries that are no jobs."""
+"""Maps the jobs of pools to amounts, shape (R, L, 2); 0 for entries without a job."""
 Speed: TypeAlias = Callable[[TapFingerLaw, IntArray, IntArray], FloatArray]
-"""From kinds (R, L) and amounts (R, L, 2) to the assumed gain of a step, shape (R, L)."""
+"""Maps kinds (R, L) and amounts (R, L, 2) to the assumed gain of a step, shape (R, L)."""
 
 _FITTED: Final = {
     ("insensitive", "sensitive"): np.array(
@@ -267,8 +267,8 @@ _FITTED: Final = {
         ]
     )
 }
-"""Least-squares fit of Optimus' curve in the authors' program, where CPUs and GPUs of the points
-are interchanged by mistake: their Optimus expects gains from CPUs, and is twice as slow."""
+"""Least-squares fit of Optimus' curve in the authors' program. It interchanges CPUs and GPUs of the
+points by mistake, so their Optimus expects gains from CPUs, and is twice as slow."""
 
 
 def exact_speed(law: TapFingerLaw, kind: IntArray, amount: IntArray) -> FloatArray:
@@ -349,7 +349,7 @@ def _gang(
 
 @lru_cache(maxsize=8)
 def _speeds(law: TapFingerLaw, speed: Speed) -> tuple[_PoolSpeed, ...]:
-    """Tabulate ``speed`` by kind; below the least amount it is that of the least."""
+    """Tabulate ``speed`` by kind; smaller amounts have the speed of the minimum."""
     kind, amount = law.every_amount()
     return tuple(map(_PoolSpeed, speed(law, kind, np.maximum(amount, law.least))))
 
@@ -380,7 +380,7 @@ def tiresias(config: TapFingerEnvConfig, jobs: PoolJobs) -> IntArray:
 
 
 def _share_out(law: TapFingerLaw, cpus: IntArray, gets: BoolArray) -> IntArray:
-    """Share out ``cpus`` evenly, one more for the first, none above the most; shape (R, L)."""
+    """Share out ``cpus`` evenly, one more for the first jobs, up to the maximum; shape (R, L)."""
     count = np.maximum(gets.sum(axis=1), 1)
     place = gets.cumsum(axis=1) - 1
     even = (cpus // count)[:, None] + (place < (cpus % count)[:, None])

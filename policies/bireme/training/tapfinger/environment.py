@@ -1,15 +1,15 @@
-"""TapFinger's environment: every node pool chooses a waiting job and what it gives to it.
+"""TapFinger's environment: every node pool chooses a waiting job and its allocation.
 
-All pools choose at once; the winner of a job that several chose is settled before
-(:mod:`bireme.rl.encoders.tapfinger`) and given with the actions, because the density of a loser's
-choice has no part for the allocation. In single mode a pool starts at most one job per step of
-time, a step of the environment is a step of time, and changing a running job's allocation costs
-half a step's progress. In multi mode a pool starts as many jobs as it likes, changes are free, and
-time passes when no pool starts anything. Where no pool can start anything time passes by itself.
+All pools choose at once. Conflicts are resolved before (:mod:`bireme.rl.encoders.tapfinger`), and
+the actions name the winners, because the density of a loser's choice has no part for the
+allocation. In single mode a pool starts at most one job per step of time, a step of the environment
+is a step of time, and a change of a running job's allocation costs half a step's progress. In multi
+mode a pool starts any number of jobs, changes are free, and time passes when no pool starts a job.
+If no pool can start a job, time passes by itself.
 
 The reward of a step of time is minus the number of jobs in the system, so that an episode's sum is
-minus the sum of all completion times. The paper's counts a waiting job once for every pool that it
-waits at, which is not the metric of its evaluation.
+minus the sum of all completion times. The paper's reward counts a waiting job once for every pool
+in which it waits, which is not the metric of its evaluation.
 
 Numbers are those of the paper (Li et al., sections 5.1 to 5.4) where the authors' published
 configurations agree. They differ in one: the figures on several jobs per step were made with 3
@@ -35,16 +35,16 @@ from bireme.rl.encoders.tapfinger_types import type_inputs
 from bireme.simulator.traces.papers import poisson_steps
 from bireme.training.vec_env import Actions, Array, EnvStep, Observation
 
-# --- speed: what a step adds to a job's progress ------------------------------------------------
+# --- speed: the progress of a job per step ------------------------------------------------------
 
 MAX_STEPS: Final = 1000
-"""Jobs that need more steps count as never ending."""
+"""The maximum steps of a job; a longer job counts as endless."""
 
 
 # without slots, for the cached properties
 @dataclass(frozen=True, eq=False)
 class TapFingerLaw:
-    """The speed law: what a step adds to a job's progress, which runs from 0 to 1.
+    """The speed law: the progress of a job per step, from 0 to 1.
 
     A job is over after the step in which it reaches 1. A step adds, at progress p so far:
 
@@ -53,13 +53,13 @@ class TapFingerLaw:
     All arrays have shape (kinds, most CPUs + 1, most GPUs + 1).
 
     Attributes:
-        kinds: Names; a job draws each as likely.
-        least: The smallest allocation, CPUs and GPUs; below it there is no progress.
-        base: Added whatever the progress is.
-        weight: Times sqrt(1.2 - progress).
-        scale, power: Of a curve ``scale * steps ** power``; scale 0: none. A step adds the value
-            of the curve one step after the one at which it is worth the progress so far.
-        noise: By kind, the most that luck adds to a step or takes from it; shape (kinds,).
+        kinds: Names of equally likely kinds.
+        least: The smallest allocation, CPUs and GPUs; a smaller one gives no progress.
+        base: The constant part.
+        weight: The factor of sqrt(1.2 - progress).
+        scale, power: A curve ``scale * steps ** power``; scale 0: none. A step adds the value of
+            the curve one step after the step at which it equals the progress so far.
+        noise: By kind, the maximum effect of luck on a step; shape (kinds,).
     """
 
     kinds: tuple[str, ...]
@@ -115,7 +115,7 @@ class TapFingerLaw:
 
     @cached_property
     def frugal_gpus(self) -> IntArray:
-        """The fewest GPUs as fast as this many, with the fewest CPUs; (kinds, most GPUs + 1)."""
+        """The fewest GPUs of equal speed, with the fewest CPUs; (kinds, most GPUs + 1)."""
         steps = self.steps[:, self.least[0]]
         is_faster = np.diff(np.minimum.accumulate(steps, axis=1), axis=1, prepend=MAX_STEPS) < 0
         return np.maximum.accumulate(np.where(is_faster, np.arange(steps.shape[1]), 0), axis=1)
@@ -152,7 +152,7 @@ def plain(
     return TapFingerLaw(kinds, minimum, tables, weights, none, one, np.full(len(kinds), noise))
 
 
-# --- jobs measured on a machine: the published measurements of TapFinger ------------------------
+# --- measured jobs: the published measurements of TapFinger -------------------------------------
 #
 # Rows of ``trace.csv.gz``, which has no licence and is not part of this package: kind, CPUs, GPUs,
 # completion time in seconds, then pairs of elapsed seconds and validation loss.
@@ -171,19 +171,19 @@ _POWERS: Final = np.linspace(0.05, 5.0, 991)
 
 @lru_cache(maxsize=4)
 def measured(data: Path | None) -> TapFingerLaw:
-    """Return the law of jobs that take as long as measured; SettingError without the file."""
+    """Return the law of jobs with measured run times; SettingError without the file."""
     return plain(KINDS, MIN_AMOUNT, list(STEP_SECONDS / _seconds(data)))
 
 
 @lru_cache(maxsize=4)
 def doubling(data: Path | None) -> TapFingerLaw:
-    """Return the law as the authors' program reads the file; the paper's figures are made with it.
+    """Return the law of the authors' program, which made the paper's figures.
 
-    A curve ``scale * steps ** power`` is fitted to the fall of the loss, and in each step progress
-    grows by the *value* of the curve one step on, not by its increase. So it about doubles in every
-    step, jobs last 3 to 7 steps, and resources hardly matter. Speech recognition, which has no
-    curve, gets five times its speed. Kept to compare with the paper; it says little of real jobs.
-    SettingError without the file.
+    A curve ``scale * steps ** power`` is fitted to the fall of the loss. In each step progress
+    grows by the *value* of the curve one step later, not by its increase. So it about doubles in
+    every step, jobs last 3 to 7 steps, and resources have little effect. Speech recognition has no
+    curve and gets five times its speed. This law serves the comparison with the paper; real jobs
+    differ. Raises SettingError without the file.
     """
     seconds = _seconds(data)
     base, scale, power = np.zeros_like(seconds), np.zeros_like(seconds), np.ones_like(seconds)
@@ -204,7 +204,7 @@ def _seconds(data: Path | None) -> FloatArray:
 
 
 def _rows(data: Path | None) -> Iterator[tuple[int, int, int, list[str]]]:
-    """Yield kind, CPUs, GPUs and the row; of runs with the same three the last one counts."""
+    """Yield kind, CPUs, GPUs and the row; the last run with equal values counts."""
     if data is None or not (data / FILE).is_file():
         raise SettingError(
             f"data is {'missing' if data is None else str(data)!r}; trace settings need the folder "
@@ -239,9 +239,9 @@ class TapFingerEnvConfig:
 
     Attributes:
         capacity: CPUs and GPUs of each pool.
-        law: How fast jobs are.
+        law: Speed of jobs.
         arrivals_per_step: Mean of a Poisson distribution.
-        jobs: Per episode.
+        jobs: Jobs per episode.
         is_multi: Whether a pool may start several jobs in a step.
     """
 
@@ -320,9 +320,9 @@ class TapFingerJobs:
     Attributes:
         arrival: The step before which each arrives, int64, shape (envs, jobs).
         kind: Index into the kinds of the law, int64, same shape.
-        reaches: Which pools can run it, shape (envs, pools, jobs).
-        luck: In each step of its run, -1 to 1, shape (envs, jobs, LUCK_STEPS), cyclic; of 0 steps
-            where the law has no noise.
+        reaches: Whether a pool can run it, shape (envs, pools, jobs).
+        luck: Luck in each step of its run, -1 to 1, shape (envs, jobs, LUCK_STEPS), cyclic; 0 steps
+            for a law without noise.
     """
 
     arrival: IntArray
@@ -351,22 +351,22 @@ def draw(config: TapFingerEnvConfig, seeds: Sequence[int]) -> TapFingerJobs:
 
 
 class TapFingerPools:
-    """The state of W systems of node pools; nothing here decides.
+    """The state of W systems of node pools, without decisions.
 
     A job waits at all pools that it reaches, runs in one, and progresses by the law. A pool can
-    choose from WINDOW of the jobs that wait there. A job in sight stays in sight; places that get
-    free go to jobs that have just arrived, then to those that came first [authors' program].
+    choose from WINDOW of its waiting jobs. A visible job stays visible. Free places go to jobs that
+    have just arrived, then to the earliest jobs [authors' program].
 
     Attributes:
-        now: The step that comes next, int64, shape (W,).
+        now: The next step, int64, shape (W,).
         free: Int64, shape (W, N, 2).
-        pool: Where each job runs or ran, shape (W, J); NONE before.
-        amount: What each was given, shape (W, J, 2); 0 before and after.
+        pool: The pool of each job, shape (W, J); NONE before its start.
+        amount: The allocation of each job, shape (W, J, 2); 0 before and after its run.
         started: The step in which each started, shape (W, J); NONE before.
         ended: The step before which each was over, shape (W, J); NONE before.
         progress: Shape (W, J).
         window: Slice of the J from the first job that has not ended to the last that has arrived.
-        slots: Jobs that can run in a pool at most.
+        slots: The maximum number of jobs that run in a pool.
     """
 
     def __init__(self, config: TapFingerEnvConfig, seeds: Sequence[int]) -> None:
@@ -432,7 +432,7 @@ class TapFingerPools:
         np.subtract.at(self.free, (envs, pools), amount)  # a pool may occur more than once
 
     def allocate(self, envs: IntArray, jobs: IntArray, amount: IntArray) -> None:
-        """Give running jobs another ``amount``, shape (i, 2); it costs where it changes."""
+        """Give running jobs another ``amount``, shape (i, 2); a change has a cost."""
         more = amount - self.amount[envs, jobs]
         self._changed[envs, jobs] = (more != 0).any(axis=1)
         self.amount[envs, jobs] = amount
@@ -506,7 +506,7 @@ def _of(values: Array, job: IntArray) -> Array:
 class TapFingerEnv:
     """Systems of pools as a :class:`~bireme.training.vec_env.VecEnv`.
 
-    While nothing runs in any pool some pool has to start a job, or a policy could wait for ever.
+    While no job runs, a pool must start one, or a policy could wait for ever.
 
     Observations; -1 is none, and padding is 0 elsewhere:
 
@@ -525,11 +525,11 @@ class TapFingerEnv:
     ``won`` bool (W, N); ``amount`` int64 (W, N, 2), what winners give to it, 0 for nothing.
 
     Attributes:
-        pools: The state, for rules and metrics; agents see the observation alone.
+        pools: The state, for rules and metrics; agents see only the observation.
     """
 
     def __init__(self, count: int, config: TapFingerEnvConfig, *, retries: bool = False) -> None:
-        """``retries``: pools that lost a job choose again in the same step, also in single mode."""
+        """With ``retries`` pools that lost a job choose again in the same step, in any mode."""
         self.count, self.config, self.retries = count, config, retries
         self.reset(range(count))
 
@@ -555,7 +555,7 @@ class TapFingerEnv:
             raise ValueError(f"env {int(stuck.argmax())} starts nothing while nothing runs")
         self.pools.start(envs, pools, jobs, amount[envs, pools])
         self._has_started[envs, pools] = not self.config.is_multi
-        # where pools may go on in this step, time passes only once none of them starts anything
+        # if pools may continue in this step, time passes only once no pool starts a job
         goes_on = self.config.is_multi or self.retries
         rewards = self._pass(np.flatnonzero(live & ~acts if goes_on else live))
         self._observe()
@@ -626,22 +626,22 @@ class TapFingerEnv:
             )
 
 
-# --- the environment as agents see it and act in it ---------------------------------------------
+# --- the agents' view of the environment --------------------------------------------------------
 
 SLOT: Final = "slot"
 SIZE: Final = "size"
-"""Names of actions, int64 (envs, pools): which job, and 1 + the row of its size."""
+"""Names of actions, int64 (envs, pools): the job's slot, and 1 + the row of its size."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TapFingerView:
-    """The view of agents on a batch of environments, and what it was made from.
+    """The agents' view of a batch of environments, and its source.
 
     Attributes:
         raw: The environment's observation.
-        scene: The same in shares and times.
-        room: How often the smallest size of the job in each slot is free, (envs, pools, slots).
-        knows_speeds: Whether agents see how fast jobs are, or their types alone.
+        scene: The observation in shares and times.
+        room: Multiples of the smallest size of each slot's job that are free, (envs, pools, slots).
+        knows_speeds: Whether agents see the speed of jobs, or only their types.
     """
 
     raw: Observation
@@ -660,7 +660,7 @@ class TapFingerView:
 
 
 def efficient_sizes(times: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Return the amounts of two resources than which no smaller ones are as fast, and their times.
+    """Return the smallest amounts of two resources for each speed, and their times.
 
     The longest time comes first. ``times[cpus, gpus]`` is infinite where a task cannot run.
     Shapes (sizes, 2) and (sizes,).
@@ -713,8 +713,8 @@ class TapFingerAgentEnv:
     gives a job nothing, and LOST means that another pool won it.
 
     Attributes:
-        sizes: CPUs and GPUs of the sizes of each kind, int64 (kinds, sizes, 2); 0 behind the last.
-        steps: How long each takes, (kinds, sizes), infinite there.
+        sizes: CPUs and GPUs of the sizes of each kind, int64 (kinds, sizes, 2); 0 after the last.
+        steps: Run time of each, (kinds, sizes); infinite after the last.
         view: The view of the last observation.
     """
 
@@ -765,7 +765,7 @@ class TapFingerAgentEnv:
         return TapFingerView(raw, scene, of_slots, self._knows_speeds)
 
     def _amounts(self, actions: Mapping[str, Array]) -> dict[str, Array]:
-        """Return the actions of ``env`` that slots and sizes stand for."""
+        """Convert slots and sizes to actions of ``env``."""
         slot, size = actions[SLOT], actions[SIZE]
         kind = np.take_along_axis(self.view.raw["kind"], slot[..., None], axis=-1)[..., 0]
         won = (size != LOST) & (kind != NONE)
@@ -775,7 +775,7 @@ class TapFingerAgentEnv:
 
 
 def expert_actions(observation: Observation) -> Actions:
-    """Return what the expert of a :class:`TapFingerAgentEnv` does, for cloning."""
+    """Return the action of the expert of a :class:`TapFingerAgentEnv`, for cloning."""
     return {name: observation[EXPERT + name] for name in (SLOT, SIZE)}
 
 
@@ -787,11 +787,11 @@ _PADDING: Final[Mapping[str, int]] = {"kind": NONE, "job": NONE, EXPERT + SIZE: 
 class MixedEnv:
     """Several environments side by side as one, so that one policy learns in all of them.
 
-    Pools, kinds, sizes and running jobs are padded to the most that any part has.
+    Pools, kinds, sizes and running jobs are padded to the maximum of all parts.
     """
 
     def __init__(self, parts: Sequence[tuple[TapFingerAgentEnv, float]]) -> None:
-        """``parts`` are the environments and what their rewards are multiplied with."""
+        """Join ``parts``: environments, each with a factor for its rewards."""
         ends = np.cumsum([env.count for env, _ in parts])
         self._parts = [
             (env, scale, slice(end - env.count, end))

@@ -1,11 +1,11 @@
 """Evaluation of TapFinger: completion times in steps beside baselines, all with the same arrivals.
 
-The baselines of the paper are Optimus, Tiresias, Random and Min; beside them stand rules that it
-does not have: the greedy one with one tuned constant, a frugal one, shortest first where sizes do
-not matter, Optimus with exact speeds, and the look-ahead rule that training starts from.
+The baselines of the paper are Optimus, Tiresias, Random and Min. Additional rules are the greedy
+one with one tuned constant, a frugal one, shortest first if sizes have no effect, Optimus with
+exact speeds, and look-ahead, the first rule of training.
 
-The paper's own figures are from one sequence of arrivals each, and from another one for each
-method, since in the authors' program arrivals and noise are drawn from one stream.
+The paper's own figures are from one sequence of arrivals each, and a different one for each method,
+because the authors' program draws arrivals and noise from one stream.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +35,7 @@ from bireme.training.vec_env import Actions, Array, Observation, take
 
 PRIMARY: Final = ("mean_jct_steps", True)
 EVALUATION_SEEDS: Final = 2**31
-"""Added to every seed of an evaluation; trainings draw theirs below it."""
+"""The offset of every seed of an evaluation; trainings draw lower seeds."""
 
 PlayEpisodes: TypeAlias = Callable[[TapFingerEnvConfig, Sequence[int]], TapFingerPools]
 """Plays whole episodes, one environment per seed; returns the state at their end."""
@@ -66,7 +66,7 @@ def evaluate(
 
 
 def baselines(config: TapFingerEnvConfig, seed: int) -> dict[str, PlayEpisodes]:
-    """Return all rules by name; ``seed`` is for what they draw at random."""
+    """Return all rules by name; ``seed`` sets their random draws."""
     return {
         **{name: partial(follow, rule) for name, rule in rules(config.law, seed).items()},
         **{name: partial(divide_always, rule) for name, rule in DIVISIONS.items()},
@@ -100,21 +100,21 @@ def metrics_of(
     }
 
 
-# --- learned policies, and the rule that they start from ----------------------------------------
+# --- learned policies, and their first rule -----------------------------------------------------
 
 _LIMIT_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """What agents may do and know.
+    """The abilities and the knowledge of agents.
 
     Attributes:
-        retries: Pools that lost a job to another choose again in the same step; the paper's do not.
-        knows_speeds: They see how fast jobs are; the paper's see types alone.
-        draws: They draw jobs and sizes by the probabilities that they learned with, as the paper's
-            draw jobs (after equation 10), instead of taking the likeliest. Equal pools that see the
-            same jobs would all take the same one, and all but one of them lose it.
+        retries: Pools that lost a job choose again in the same step; the paper's do not.
+        knows_speeds: Agents see the speed of jobs; the paper's see only types.
+        draws: Agents draw jobs and sizes by their probabilities, as the paper's draw jobs (after
+            equation 10), instead of the likeliest. Equal pools with the same jobs would all take
+            the same job, and all but one would lose it.
     """
 
     retries: bool = True
@@ -144,7 +144,7 @@ def policies_of(
 def look_ahead(
     config: TapFingerEnvConfig, seeds: Sequence[int], *, retries: bool = True
 ) -> TapFingerPools:
-    """Play the rule that training starts from."""
+    """Play the first rule of training."""
     conditions = Conditions(retries=retries)
     return _play(environment.expert_actions, conditions, config, seeds, expert_for(config))
 
@@ -192,7 +192,7 @@ def agent_env(
 # --- validation while learning ------------------------------------------------------------------
 
 VALIDATION_SEED: Final = 500_000
-"""Trainings draw at random from 2^31 seeds, evaluations count from 0: neither meets these."""
+"""The first seed: trainings draw at random from 2^31 seeds, evaluations count from 0."""
 
 
 class TapFingerValidation:
@@ -207,10 +207,10 @@ class TapFingerValidation:
         *,
         draws: bool = False,
     ) -> None:
-        """``envs`` are those of each config; ``note`` gets every mean.
+        """Score on ``envs`` by config; ``note`` gets every mean.
 
-        ``experts`` are the same with an expert; None: ``envs`` have one. ``draws`` as in
-        :class:`Conditions`, every time the same.
+        ``experts`` are equal environments with an expert; None: ``envs`` have one. ``draws`` is as
+        in :class:`Conditions`, with equal draws every time.
         """
         self._policy, self._envs, self._note, self._draws = policy, envs, note, draws
         self._of_expert = {
@@ -219,7 +219,7 @@ class TapFingerValidation:
         }
 
     def __call__(self) -> float:
-        """Return the geometric mean of all ratios; 1 is the experts'."""
+        """Return the geometric mean of all ratios; the experts have 1."""
         logs = []
         for name, env in self._envs.items():
             draws = torch.Generator().manual_seed(VALIDATION_SEED) if self._draws else None
@@ -230,6 +230,6 @@ class TapFingerValidation:
 
 
 def _mean_steps(env: TapFingerAgentEnv, act: Callable[[Observation], Actions]) -> float:
-    """Return the mean completion time: rewards are minus the jobs that are there, step by step."""
+    """Return the mean completion time: the reward of a step is minus the number of jobs."""
     seeds = range(VALIDATION_SEED, VALIDATION_SEED + env.count)
     return -float(play(env, seeds, act).mean()) / env.env.config.jobs

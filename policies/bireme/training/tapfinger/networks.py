@@ -47,7 +47,7 @@ _EDGES: Final = (
 """Types of edges, from and to."""
 _NEVER = -1e9  # finite: softmax over nothing but minus infinity is nan
 _SLOPE = 0.2
-"""Of the leaky rectifier in node-level attention, as in Wang et al."""
+"""Slope of the leaky rectifier in node-level attention, as in Wang et al."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,21 +263,20 @@ class PoolChoices(ActionDistribution):
 
         log pi = log Pr(task | pool) + m log Pr*(size | task, pool)
 
-    where m is 0 for pools that lost their task. Which pool wins is settled when the choice is made
-    (:mod:`bireme.rl.encoders.tapfinger`) and is part of it: the size of a loser is LOST. A pool
-    that would give its task nothing does not contend for it, or it would keep it from those that
-    would. Pools that can start nothing have nothing to decide, and are left out of densities and
-    losses.
+    where m is 0 for pools that lost their task. The winner is part of the choice
+    (:mod:`bireme.rl.encoders.tapfinger`): the size of a loser is LOST. A pool that gives its task
+    nothing does not contend, because it would keep the task from other pools. Pools without a
+    possible start have no decision, and are left out of densities and losses.
 
     A size is scored only for the task that is chosen, so the entropy of sizes is that for the
     likeliest task. The divergence asks for the sizes of all tasks, at the cost of a choice for
     each.
 
     Args:
-        slots: Over (batch, pools, slots), the shape of ``job`` and ``room``.
-        job: Whose task waits in each slot; equal ones are the same.
-        room: How often its smallest size is free there.
-        idle: Pools that can start nothing, (batch, pools).
+        slots: Distribution over (batch, pools, slots), the shape of ``job`` and ``room``.
+        job: The job in each slot; equal numbers are the same job.
+        room: Multiples of its smallest size that are free in the pool.
+        idle: Pools without a possible start, (batch, pools).
     """
 
     def __init__(
@@ -342,7 +341,7 @@ class PoolChoices(ActionDistribution):
         job = self._job.gather(-1, index).squeeze(-1).masked_fill(self._idle | voids, -1)
         chance = _log_probs_of(self._slots, slot).detach().exp()
         room = self._room.gather(-1, index).squeeze(-1)
-        # the code that serves settles it, in numpy
+        # the serving code resolves conflicts, in numpy
         won = winners(*(np.asarray(part.cpu()) for part in (job, chance, room)))
         wins = torch.from_numpy(won).to(size.device) | (voids & ~self._idle)
         return {SLOT: slot, SIZE: torch.where(wins, size, LOST)}
@@ -384,7 +383,7 @@ class Design:
 
 
 class TapNetwork(nn.Module):
-    """Graph, pointer and size head: all that is served."""
+    """Graph, pointer and size head: the network for serving."""
 
     def __init__(self, design: Design) -> None:
         super().__init__()
@@ -420,7 +419,7 @@ class TapAgents(ActorCritic):
         self.critic = TapFingerCritic(design.sizes)
 
     def distribution(self, observation: Tensors) -> PoolChoices:
-        """Return that of all pools; networks are asked only for pools that can start a job."""
+        """Return the distribution of all pools; networks run only for pools that can start."""
         inputs = (observation[name] for name in ("pending", "running", "pools"))
         states, of_pools = self.network.encode(*inputs)
         kind = observation["kind"]
