@@ -33,7 +33,7 @@ from bireme.simulator.outcome import Outcome
 from bireme.simulator.physics.model import Physics
 from bireme.simulator.simulation import SimulationConfig, simulate
 from bireme.simulator.traces.pollux import read_pollux
-from bireme.simulator.traces.tables import unpacked
+from bireme.simulator.traces.tables import unpack
 from bireme.simulator.workload import Trace
 
 ARCHIVE: Final = "pollux/pollux_osdi21_traces.tar.gz"
@@ -122,7 +122,7 @@ def _workload(archive: Path, load: str, workload: int, contender: Contender) -> 
 
 def published(archive: Path, policy: str, load: str) -> dict[int, dict[str, float]]:
     """Return the published completion seconds by job, by workload."""
-    with unpacked(archive / f"results-jobload/{policy}-{load}/summary.json") as path:
+    with unpack(archive / f"results-jobload/{policy}-{load}/summary.json") as path:
         summary = json.loads(path.read_text(encoding="utf-8"))["jcts"]
     return {number: summary[f"workload-{number}"] for number in WORKLOADS}
 
@@ -169,7 +169,7 @@ def _path(archive: Path, load: str, workload: int) -> Path:
 @cache
 def _times(path: Path) -> dict[str, float]:
     """Return the submission of each job of a workload, as the authors count."""
-    with unpacked(path) as file, file.open(encoding="utf-8") as rows:
+    with unpack(path) as file, file.open(encoding="utf-8") as rows:
         return {row["name"]: float(row["time"]) for row in csv.DictReader(rows)}
 
 

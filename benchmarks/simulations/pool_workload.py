@@ -83,7 +83,7 @@ def offered_gpus(jobs: Sequence[TraceJob], began: float, ended: float) -> FloatA
     asked = np.array([job.gpus for job in jobs], dtype=float)
     order = np.argsort(times, kind="stable")
     in_use = np.cumsum(np.concatenate([asked, -asked])[order])
-    return metrics.binned(times[order], in_use, np.arange(began, ended + 1, HOUR))
+    return metrics.bin_means(times[order], in_use, np.arange(began, ended + 1, HOUR))
 
 
 def _of_week(whole: Trace, week: int) -> tuple[TraceJob, ...]:

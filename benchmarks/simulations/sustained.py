@@ -18,7 +18,7 @@ from benchmarks.simulations.store import Run, Store
 from benchmarks.simulations.tenants import Split, Tenants, play
 from bireme.contest.families import HELD_OUT_CLUSTERS, PHILLY_DAYS
 from bireme.core.settings import SchedulingSettings
-from bireme.simulator.loads import GPUS_PER_NODE, Window, made, stretch
+from bireme.simulator.loads import GPUS_PER_NODE, Window, make_window, stretch
 from bireme.simulator.outcome import Outcome
 from bireme.simulator.reports.terminal import number
 from bireme.simulator.traces.sources import read_trace
@@ -46,7 +46,7 @@ _CHARGES: Final[Mapping[str, SchedulingSettings]] = {
 def muri(data: Path, trace: int, every: int) -> Window:
     """One of Muri's traces from beginning to end, every so many jobs."""
     whole = read_trace(f"muri:{data}/muri/trace{trace}.csv.gz", gpus_per_node=GPUS_PER_NODE)
-    return made(trace, replace(whole, jobs=whole.jobs[::every]))
+    return make_window(trace, replace(whole, jobs=whole.jobs[::every]))
 
 
 def philly(data: Path, every: int) -> Window:

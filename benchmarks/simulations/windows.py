@@ -13,7 +13,7 @@ from bireme.contest.families import HELD_OUT_CLUSTERS, PHILLY_DAYS
 from bireme.core.estimates import RuntimeHistory
 from bireme.core.gpus import GPU
 from bireme.core.settings import SchedulingSettings
-from bireme.simulator.loads import DAY, GPUS_PER_NODE, Window, made, stretch
+from bireme.simulator.loads import DAY, GPUS_PER_NODE, Window, make_window, stretch
 from bireme.simulator.outcome import Outcome
 from bireme.simulator.simulation import SimulationConfig, simulate
 from bireme.simulator.traces.sources import read_trace
@@ -83,7 +83,7 @@ def openb(data: Path) -> list[Window]:
         chosen = [pods[at] for at in generator.permutation(len(pods))[:_PODS]]
         runs = generator.choice(np.array(timed), _PODS).tolist()
         jobs = _arriving(chosen, runs, generator)
-        windows.append(made(number, replace(shapes, jobs=jobs, nodes=drawn)))
+        windows.append(make_window(number, replace(shapes, jobs=jobs, nodes=drawn)))
     return windows
 
 

@@ -22,7 +22,7 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube import names
 from bireme.registry import make_policy
 from bireme.rl import builtin, lookup
-from bireme.rl.components import served
+from bireme.rl.components import parts_of
 from bireme.testing import a_gang, a_task
 from tests.support.fakeapi import FakeApi
 from tools.controlplane.process import Process
@@ -77,7 +77,7 @@ def _gang(number: int) -> Gang:
 def _learned() -> Iterator[dict[PartName, str]]:
     """Yield every shipped checkpoint as names by part, completed by rules or the learned placer."""
     for name in sorted(path.name for path in lookup.FOLDER.iterdir() if path.is_dir()):
-        parts = dict.fromkeys(served(builtin.checkpoint(name).card), name)
+        parts = dict.fromkeys(parts_of(builtin.checkpoint(name).card), name)
         if "orderer" in parts:
             yield {"placer": PLACER, **parts}
         else:

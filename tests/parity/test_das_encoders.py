@@ -98,7 +98,7 @@ def in_training(setting: str) -> Shown:
         waiting = int(seen["job_mask"].sum())
         queue = {"jobs": seen["jobs"][0, :waiting], "machines": seen["machines"][0]}
         shown.setdefault(("queue", float(turns.clusters.now[0])), queue)
-        first = float(np.flatnonzero(turns.clusters.waiting[0])[turns.chosen(by_arrival)[0]])
+        first = float(np.flatnonzero(turns.clusters.waiting[0])[turns.best_slots(by_arrival)[0]])
         seen = turns.step({ORDERING: by_arrival}).observation
         shown["job", first] = {"job": seen["placed"][0], "machines": seen["places"][0]}
         affinities = baselines.affinities(seen["places"])

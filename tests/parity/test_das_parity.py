@@ -73,7 +73,7 @@ def played(
     world.reset([seed, seed + 1])
     for _ in range(JOBS):
         ordering = scores[world.slot_jobs]
-        chosen = world.chosen(ordering)
+        chosen = world.best_slots(ordering)
         both = {"ordering": ordering, "placement": affinities[world.slot_jobs[[0, 1], chosen]]}
         step = world.step(chosen if placement == "load-balance" else both)
     assert step.is_over.all()

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from bireme.core.resources import BoolArray, IntArray
-from bireme.rl.encoders.tapfinger import LOST, VOID, decided, question
+from bireme.rl.encoders.tapfinger import LOST, VOID, decide, question
 from bireme.rl.encoders.tapfinger_types import TYPES
 from bireme.training.networks import predict, tensors
 from bireme.training.tapfinger.environment import TapFingerAgentEnv, TapFingerEnv, make_config
@@ -32,7 +32,7 @@ def test_one_moment_is_decided_as_a_row_of_a_batch_is(name: str) -> None:
             with torch.no_grad():
                 logits = served(*(torch.from_numpy(part) for part in arrays.values())).numpy()
             assert len(logits) == count
-            slot, size = decided(one, arrays["sizes"], logits.astype(np.float64))
+            slot, size = decide(one, arrays["sizes"], logits.astype(np.float64))
             assert size.tolist() == chosen["size"][row].tolist()
             is_busy = size >= 0
             assert slot[is_busy].tolist() == chosen["slot"][row][is_busy].tolist()
@@ -59,7 +59,7 @@ def test_what_is_drawn_when_served_is_as_likely_as_in_training() -> None:
     logits = logits.astype(np.float64)
     draws, generator = np.random.default_rng(4), torch.Generator().manual_seed(5)
     times = 4000
-    answers = [decided(one, arrays["sizes"], logits, draws=draws) for _ in range(times)]
+    answers = [decide(one, arrays["sizes"], logits, draws=draws) for _ in range(times)]
     samples = [found.sample(generator) for _ in range(times)]
     trained = [(each["slot"][0].numpy(), each["size"][0].numpy()) for each in samples]
     for pool in range(3):

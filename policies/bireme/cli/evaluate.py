@@ -28,7 +28,7 @@ from bireme.cli.arguments import (
 from bireme.cli.experiment import find_own
 from bireme.core.errors import error_text, nearest
 from bireme.onnx.checkpoints import read_card
-from bireme.rl.lookup import named_folder
+from bireme.rl.lookup import find_folder
 from bireme.simulator.reports import terminal
 from bireme.tables import align_columns
 from bireme.training import evaluation
@@ -91,7 +91,7 @@ class _Checkpoint:
 def _checkpoint(options: argparse.Namespace) -> _Checkpoint:
     with naming("NAME"):
         is_folder = os.sep in options.name or Path(options.name).is_dir()
-        folder = Path(options.name) if is_folder else named_folder(options.name)
+        folder = Path(options.name) if is_folder else find_folder(options.name)
         name = options.recipe or read_card(folder)[0].name
         find_own([name])
     with naming("--recipe" if options.recipe else "NAME"):

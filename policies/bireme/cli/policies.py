@@ -8,7 +8,7 @@ from bireme import registry
 from bireme.cli.arguments import naming
 from bireme.onnx.cards import card_text
 from bireme.onnx.checkpoints import read_card
-from bireme.rl.components import served
+from bireme.rl.components import parts_of
 from bireme.rl.lookup import FOLDER
 from bireme.tables import align_columns
 
@@ -43,7 +43,7 @@ def _label(kind: str, name: str, summary: str) -> str:
         return summary
     card, _ = read_card(folder)
     # A rule may have the name of a checkpoint that decides other parts.
-    is_research = card.is_research and kind in served(card)
+    is_research = card.is_research and kind in parts_of(card)
     return f"research: {summary}" if is_research else summary
 
 

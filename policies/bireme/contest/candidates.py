@@ -17,7 +17,7 @@ from bireme.core.errors import SettingError
 from bireme.core.policy import PARTS, PartName, Policy
 from bireme.core.settings import SchedulingSettings
 from bireme.onnx.checkpoints import read_card
-from bireme.rl.components import served
+from bireme.rl.components import parts_of
 
 _DEFAULTS: Final = SchedulingSettings()
 _KNOWING: Final = ", run times known"
@@ -95,7 +95,7 @@ def parts_at(text: str) -> Collection[PartName]:
     if not text.startswith(registry.CHECKPOINT):
         return ()
     card, _ = read_card(Path(text.removeprefix(registry.CHECKPOINT).partition("?")[0]))
-    return served(card)
+    return parts_of(card)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from bireme.core.estimates import RuntimeHistory
 from bireme.core.gpus import GPU, GPU_MODEL_LABEL, gpu_model
 from bireme.core.nodes import Node
 from bireme.simulator.errors import TraceError
-from bireme.simulator.loads import DAY, GPUS_PER_NODE, Window, made, stretch
+from bireme.simulator.loads import DAY, GPUS_PER_NODE, Window, make_window, stretch
 from bireme.simulator.machines import parse_nodes
 from bireme.simulator.physics.model import MachineLaw, Physics
 from bireme.simulator.traces.sources import read_trace
@@ -295,7 +295,7 @@ def _heterogeneous(data: Path, part: Part, blocks: int) -> Iterator[World]:
 
 
 def _window_from(generator: str, seed: int) -> Window:
-    return made(seed, read_trace(f"gen:{generator}?jobs=160&spread=1.8", seed=seed))
+    return make_window(seed, read_trace(f"gen:{generator}?jobs=160&spread=1.8", seed=seed))
 
 
 # --- shared parts --------------------------------------------------------------------------------

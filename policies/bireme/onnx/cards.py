@@ -1,6 +1,6 @@
-"""The card of a checkpoint: what it is, how it was made, how well it does, and its files.
+"""The card of a checkpoint: its identity, training, results and files.
 
-A card is JSON. Its sha256 names the checkpoint, because the card holds the sha256 of every file.
+A card is JSON. Its sha256 names the checkpoint, because the card contains the sha256 of every file.
 :func:`card_text` formats the card of a policy for people.
 """
 
@@ -16,8 +16,8 @@ from bireme.onnx.errors import CheckpointError
 
 CARD_FILE: Final = "card.json"
 FORMAT: Final = 2
-"""Version of the format; others are refused."""
-# Bounds for files that nobody vouches for: shipped cards and networks are far below them.
+"""Version of the format; a card of another version is refused."""
+# Bounds for untrusted files; shipped cards and networks are far smaller.
 MAX_CARD_BYTES: Final = 256 * 1024
 MAX_PART_BYTES: Final = 16 * 1024 * 1024
 
@@ -35,16 +35,16 @@ _S = TypeVar("_S")
 
 
 class _Struct(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Base of all structures of a card: immutable, and unknown fields are refused."""
+    """Base of all structures of a card: immutable, without unknown fields."""
 
 
 class Result(_Struct, frozen=True, kw_only=True):
     """One metric in one setting, beside the best baseline of that evaluation.
 
     Attributes:
-        interval: 95 %, by bootstrap over seeds.
+        interval: 95 % interval, by bootstrap over seeds.
         rival, rival_value: Name of the best baseline and its mean.
-        command: Measures it again.
+        command: The command that measures it again.
     """
 
     setting: Text
@@ -60,15 +60,15 @@ class BenchmarkRow(_Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The benchmark's finding in one family of worlds, beside the best tuned rule.
 
     Attributes:
-        split: What the rule was tuned on and what judged both.
-        baseline: That rule, with its constants.
+        split: The data for the tuning of the rule, and for the comparison.
+        baseline: The rule with its constants.
         jct, interval: Mean completion time over the rule's, and 95 % interval of that ratio; None
             for one block.
-        p99_wait: The same of the p99 wait; None where the rule's is 0.
-        finding: ``better``, ``worse`` or ``level`` by the interval; ``too few`` blocks to say;
-            ``unfinished`` jobs.
-        worlds, blocks, seeds: Played; trainings that the row is over.
-        commit: Of the sources that measured it, where these are not those of the other rows.
+        p99_wait: 99th percentile of the wait over the rule's; None if the rule's is 0.
+        finding: ``better``, ``worse`` or ``level`` by the interval; ``too few`` blocks for an
+            interval; ``unfinished`` jobs.
+        worlds, blocks, seeds: Numbers of simulated worlds, of blocks, and of trainings.
+        commit: Commit of the sources that measured it, if it differs from the other rows'.
     """
 
     family: Text
@@ -88,8 +88,8 @@ class Benchmark(_Struct, frozen=True, kw_only=True):
     """The policy's rows in the tables of ``bireme benchmark``.
 
     Attributes:
-        commit: Of the sources that measured it, with ``-dirty`` if they were changed.
-        versions: By package.
+        commit: Commit of the sources that measured it, with ``-dirty`` for changed sources.
+        versions: Versions by package.
     """
 
     made: Annotated[str, Meta(pattern=r"^\d{4}-\d{2}-\d{2}$")]
@@ -108,13 +108,13 @@ class PartCard(_Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         file: Its ONNX file, beside the card.
-        sha256, bytes: Of that file.
+        sha256, bytes: Digest and size of that file.
         opset: Version of ONNX' operators in the file.
         encoder: Name and version of the encoder of its inputs.
-        inputs, outputs: Shapes by name; a text is an axis whose size varies.
-        stops_others: Whether running gangs may be stopped for a higher score (see
-            :class:`~bireme.core.policy.Ranked`). Such a score must not depend on how long a gang
-            has waited, nor on other gangs.
+        inputs, outputs: Shapes by name; a text is an axis of variable size.
+        stops_others: Whether a higher score may preempt running gangs (see
+            :class:`~bireme.core.policy.Ranked`). Such a score must not depend on a gang's wait or
+            on other gangs.
     """
 
     file: FileName
@@ -143,19 +143,19 @@ class BaseCard(_Struct, frozen=True, kw_only=True):
     """The fields of every card.
 
     Attributes:
-        name, summary: Of the checkpoint; the summary is one sentence.
+        name, summary: Name of the checkpoint, and one sentence about it.
         paper: Its source; empty for none.
         made: Date of the training, as 2026-11-21.
-        command: Trains it again.
-        commit: Commit of the sources it was trained with, with ``-dirty`` if they were changed;
-            None if unknown. Checkpoints that come with Bireme have the commit that added them.
-        versions: Of Bireme, torch, onnx and numpy, by name; or "unknown".
-        seeds: Of the training, one for each training.
-        data: What it was trained on.
-        split: Which data it was trained on, validated with and evaluated on.
+        command: The command that trains it again.
+        commit: Commit of the training sources, with ``-dirty`` for changed sources; None if
+            unknown. Checkpoints that come with Bireme have the commit that added them.
+        versions: Versions of Bireme, torch, onnx and numpy, by name; or "unknown".
+        seeds: One seed for each training.
+        data: The training data.
+        split: The data for training, validation and evaluation.
         training: Numbers of the training by name.
-        results: Of evaluations.
-        notes: What to know to read the results.
+        results: Results of evaluations.
+        notes: Notes about the results.
     """
 
     format: int = FORMAT
@@ -178,7 +178,7 @@ class Card(BaseCard, frozen=True, kw_only=True):
     """The card of a policy's checkpoint; ``training`` has ``steps`` and ``minutes``.
 
     Attributes:
-        benchmark: What the benchmark found; None for a policy that it did not judge.
+        benchmark: The findings of the benchmark; None for a policy outside it.
     """
 
     parts: Parts
@@ -186,7 +186,7 @@ class Card(BaseCard, frozen=True, kw_only=True):
 
     @property
     def is_research(self) -> bool:
-        """Whether the best tuned rule beats it in some family of the benchmark."""
+        """Whether the best tuned rule beats it in at least one family of the benchmark."""
         return self.benchmark is not None and bool(self.benchmark.loses)
 
 
@@ -203,7 +203,7 @@ def decode(text: bytes, where: object) -> Card:
     """Return the card of a policy from ``text``, the file ``where``.
 
     Raises:
-        CheckpointError: it is no card of this format.
+        CheckpointError: the text is no card of this format.
     """
     card = decode_as(text, Card, where)
     if not card.parts.by_name():
@@ -216,14 +216,14 @@ def decode(text: bytes, where: object) -> Card:
 
 def decode_as(text: bytes, kind: type[_T], where: object) -> _T:
     """Return the card of that ``kind`` from ``text``; raises as :func:`decode`."""
-    # First of all: a card of another format has other fields, and those are not its fault.
-    version = _decoded(text, _Format, where).format
+    # Check the version first: a card of another format may have other fields.
+    version = _decode(text, _Format, where).format
     if version != FORMAT:
         raise CheckpointError(
             f"{where}: format is {version}, this Bireme reads format {FORMAT}; export the "
             "checkpoint with this version of Bireme, or run the version that made it"
         )
-    card = _decoded(text, kind, where)
+    card = _decode(text, kind, where)
     for package in VERSIONED:
         if package not in card.versions:
             raise CheckpointError(
@@ -232,7 +232,7 @@ def decode_as(text: bytes, kind: type[_T], where: object) -> _T:
     return card
 
 
-def _decoded(text: bytes, kind: type[_S], where: object) -> _S:
+def _decode(text: bytes, kind: type[_S], where: object) -> _S:
     try:
         return msgspec.json.decode(text, type=kind)
     except msgspec.ValidationError as error:
@@ -240,7 +240,7 @@ def _decoded(text: bytes, kind: type[_S], where: object) -> _S:
             f"{where}: {error}{_value_at(text, str(error))}; correct the card, or export the "
             "checkpoint again"
         ) from error
-    # RecursionError is JSON nested deeper than any card.
+    # JSON nested deeper than any card raises RecursionError.
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CheckpointError(
             f"{where} is no JSON: {error}; export the checkpoint again"
@@ -248,8 +248,8 @@ def _decoded(text: bytes, kind: type[_S], where: object) -> _S:
 
 
 def _value_at(text: bytes, message: str) -> str:
-    """Return the value at the path in ``message`` as text; empty if there is none."""
-    # msgspec's messages name the path of what is wrong, but not the value there.
+    """Return the value at the path in ``message`` as text; empty without a path."""
+    # msgspec's messages name the path of the fault, but not its value.
     path = re.search(r"`\$((?:\.\w+|\[\d+\])+)`", message)
     if path is None:
         return ""
@@ -266,7 +266,7 @@ def _value_at(text: bytes, message: str) -> str:
 
 
 def card_text(card: Card, sha256: str) -> str:
-    """Format ``card``: summary, how it was made, results, and the networks it consists of."""
+    """Format ``card``: summary, training, results and networks."""
     lines = [f"{card.name}: {card.summary}", ""]
     lines += [f"{label:<12}{text}" for label, text in _fields(card, sha256) if text]
     if card.results:
@@ -307,10 +307,10 @@ def _benchmark_lines(benchmark: Benchmark) -> Iterator[str]:
     for row in benchmark.rows:
         low, high = row.interval or (row.jct, row.jct)
         seeds = f"{row.seeds} seed{'s' * (row.seeds != 1)}"
-        at = f"; commit {row.commit[:12]}" if row.commit else ""
+        suffix = f"; commit {row.commit[:12]}" if row.commit else ""
         yield (
             f"  {row.family}: {row.jct:.3f} [{low:.3f}, {high:.3f}] of {row.baseline}; "
-            f"{row.finding}; {row.worlds} worlds, {seeds}{at}"
+            f"{row.finding}; {row.worlds} worlds, {seeds}{suffix}"
         )
     if benchmark.loses:
         yield f"Research: the best tuned rule is better in {', '.join(benchmark.loses)}."

@@ -1,8 +1,8 @@
 """Files of a checkpoint: a folder with a card and one ONNX file per network.
 
-A checkpoint need not be trusted: size and sha256 are checked before any byte is interpreted, then
+A checkpoint may be untrusted. Its size and sha256 are checked before any byte is interpreted; then
 the graph is inspected (:mod:`bireme.onnx.graphs`). :mod:`bireme.rl.checkpoint` makes policies of
-these files, :mod:`bireme.forecasting.networks` forecasters.
+these files, :mod:`bireme.forecasting.networks` makes forecasters.
 """
 
 from collections.abc import Mapping
@@ -17,14 +17,14 @@ from bireme.onnx.sessions import Session, Shape
 
 
 def read_card(folder: Path, expected_sha256: str | None = None) -> tuple[Card, str]:
-    """Return the card in ``folder`` and its sha256; the parts are not looked at.
+    """Return the card in ``folder`` and its sha256, without a check of the parts.
 
     Raises:
-        CheckpointError: it is missing, unreadable, no card, or not the expected one.
+        CheckpointError: the card is missing, unreadable, invalid, or not the expected one.
     """
     path = folder / cards.CARD_FILE
     text = read_file(folder, cards.CARD_FILE, cards.MAX_CARD_BYTES)
-    # Before it is decoded: of a card that is not the expected one nothing is interpreted.
+    # Check the digest before decoding, so that nothing of another card is interpreted.
     digest = sha256(text).hexdigest()
     if expected_sha256 is not None and digest != expected_sha256:
         raise CheckpointError(
@@ -37,54 +37,54 @@ def read_card(folder: Path, expected_sha256: str | None = None) -> tuple[Card, s
 def open_session(
     model: bytes, part: PartCard, inputs: Mapping[str, Shape], output: tuple[str, str], where: str
 ) -> Session:
-    """Return a session of the network in ``model``, if it is the one that ``part`` states.
+    """Return a session of the network in ``model``, which must match ``part``.
 
     Args:
-        inputs: Shapes by name, as the encoder of the part gives them.
+        inputs: Shapes by name, from the encoder of the part.
         output: Name and axis of the answer.
-        where: What error texts begin with.
+        where: The beginning of error texts.
 
     Raises:
-        CheckpointError: it is another network, or an unsafe one.
+        CheckpointError: the network is another one, or unsafe.
     """
-    for what, found, stated in (
+    for what, actual, stated in (
         ("size in bytes", len(model), part.bytes),
         ("sha256", sha256(model).hexdigest(), part.sha256),
     ):
-        if found != stated:
+        if actual != stated:
             raise CheckpointError(
-                f"{where}: its {what} is {found}, the card says {stated}; copy the whole "
+                f"{where}: its {what} is {actual}, the card says {stated}; copy the whole "
                 "checkpoint again"
             )
-    # Before ONNX Runtime is given a byte of it.
+    # Inspect before ONNX Runtime sees a byte of the file.
     inspect(model, part, inputs, output, where)
     return Session(model, inputs, output, where)
 
 
-def read_file(folder: Path, name: str, most_bytes: int) -> bytes:
-    """Return the file ``name`` in ``folder``, or one byte more than ``most_bytes`` of it.
+def read_file(folder: Path, name: str, max_bytes: int) -> bytes:
+    """Return the file ``name`` in ``folder``, or one byte more than ``max_bytes`` of it.
 
     Raises:
-        CheckpointError: there is no such plain file in that folder, or it cannot be read.
+        CheckpointError: the folder has no such plain file, or it cannot be read.
     """
     path = folder / name
     try:
-        # A link may lead anywhere, and the one who made the folder need not be trusted.
+        # A link may lead anywhere, and the author of the folder may be untrusted.
         resolved = path.resolve(strict=True)
         if not resolved.is_relative_to(folder.resolve(strict=True)):
             raise CheckpointError(f"{path} leads out of its folder, to {resolved}; copy it there")
-        if not resolved.is_file():  # to read a pipe would wait for ever
+        if not resolved.is_file():  # reading a pipe would block for ever
             raise CheckpointError(f"{path} is no plain file; copy the whole checkpoint again")
         with resolved.open("rb") as file:
-            # By one byte more a file is known to be too large, without reading all of it.
-            found = file.read(most_bytes + 1)
-    # RuntimeError is a circle of links, before Python 3.13.
+            # One extra byte shows that a file is too large, without reading all of it.
+            content = file.read(max_bytes + 1)
+    # Before Python 3.13 a circle of links raises RuntimeError.
     except (OSError, RuntimeError) as error:
         raise CheckpointError(
             f"{path} cannot be read: {error}; name the folder of a whole checkpoint"
         ) from error
-    if name == cards.CARD_FILE and len(found) > most_bytes:
+    if name == cards.CARD_FILE and len(content) > max_bytes:
         raise CheckpointError(
-            f"{path} is larger than {most_bytes} bytes; name a checkpoint's folder"
+            f"{path} is larger than {max_bytes} bytes; name a checkpoint's folder"
         )
-    return found
+    return content

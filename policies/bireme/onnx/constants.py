@@ -1,7 +1,6 @@
 """Constants of an ONNX file: the single numbers in it, read and replaced by name.
 
-A small formula that was exported with its numbers can so be given others, without the program that
-exported it.
+So a small formula exported with its numbers can get other numbers without the exporting program.
 """
 
 from collections.abc import Mapping
@@ -16,9 +15,9 @@ def read_constants(model: bytes, where: str) -> dict[str, float]:
     """Return all float constants of rank 0 in ``model``, by name.
 
     Raises:
-        CheckpointError: it is no ONNX file; the text begins with ``where``.
+        CheckpointError: the model is no ONNX file; the text begins with ``where``.
     """
-    helper, parsed = _parsed(model, where)
+    helper, parsed = _parse(model, where)
     return {
         tensor.name: float(helper.to_array(tensor))
         for tensor in parsed.graph.initializer
@@ -30,15 +29,15 @@ def with_constants(model: bytes, values: Mapping[str, float], where: str) -> byt
     """Return ``model`` with ``values`` in place of its constants of those names.
 
     Raises:
-        CheckpointError: it has no such constant, or is no ONNX file.
+        CheckpointError: the model has no such constant, or is no ONNX file.
     """
-    known = read_constants(model, where)
-    if missing := sorted(values.keys() - known):
+    names = read_constants(model, where)
+    if missing := sorted(values.keys() - names):
         raise CheckpointError(
-            f"{where}: no constant is called {missing[0]!r}, there are {', '.join(sorted(known))}; "
+            f"{where}: no constant is called {missing[0]!r}, there are {', '.join(sorted(names))}; "
             "name the file that was meant"
         )
-    helper, parsed = _parsed(model, where)
+    helper, parsed = _parse(model, where)
     for tensor in parsed.graph.initializer:
         if tensor.name in values:
             value = np.array(values[tensor.name], dtype=np.float32)
@@ -46,7 +45,7 @@ def with_constants(model: bytes, values: Mapping[str, float], where: str) -> byt
     return bytes(parsed.SerializeToString(deterministic=True))
 
 
-def _parsed(model: bytes, where: str):  # type: ignore[no-untyped-def]  # onnx comes with an extra
+def _parse(model: bytes, where: str):  # type: ignore[no-untyped-def]  # onnx comes with an extra
     try:
         import onnx
         import onnx.numpy_helper

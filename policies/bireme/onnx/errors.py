@@ -9,8 +9,8 @@ from bireme.core.errors import BiremeError
 
 
 class CheckpointError(BiremeError, ValueError):
-    """A checkpoint cannot be used; the text names the file, what is wrong in it, and the remedy."""
+    """A checkpoint cannot be used; the text names the file, its fault and the remedy."""
 
 
 class AnswerError(BiremeError):
-    """A network answered too late, or without a finite number per row; the text says which."""
+    """A network answered too late, or without a finite number per row; the text names the fault."""

@@ -1,10 +1,9 @@
-"""Inspection of an ONNX file before it is trusted.
+"""Inspection of an ONNX file before its use.
 
 A network may only be arithmetic on the inputs of one call: standard operators of a known version,
-weights inside the file, one output. Anything else is refused: other operator domains, external
-files, loops and branches, random operators, and weights that are not finite (infinity is allowed in
-a constant of rank 0, because attention masks rows with it). Inputs and output must be those of the
-encoder.
+weights inside the file, one output. Everything else is refused: other operator domains, external
+files, loops and branches, random operators, and non-finite weights. Infinity is allowed in a
+constant of rank 0, because attention masks rows with it. Inputs and output must match the encoder.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     import onnx
 
 OPSETS: Final = range(18, 24)
-"""Operator versions that every supported ONNX Runtime computes."""
+"""Operator versions that every supported ONNX Runtime supports."""
 _RANDOM: Final = frozenset(
     {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform"}
     | {"RandomUniformLike"}
@@ -30,9 +29,9 @@ _RANDOM: Final = frozenset(
 def inspect(
     model: bytes, part: PartCard, inputs: Mapping[str, Shape], output: tuple[str, str], where: str
 ) -> None:
-    """Check that ``model`` is safe, is as ``part`` states, and fits an encoder of ``inputs``.
+    """Check that ``model`` is safe, matches ``part``, and fits an encoder of ``inputs``.
 
-    ``output`` is the name of the answer and that of its only axis.
+    ``output`` is the name of the answer and the name of its only axis.
 
     Raises:
         CheckpointError: on the first fault; the text begins with ``where``.
@@ -44,7 +43,7 @@ def inspect(
 def _faults(
     model: bytes, part: PartCard, inputs: Mapping[str, Shape], output: tuple[str, str]
 ) -> Iterator[str]:
-    import onnx  # slow: only for a process that loads a checkpoint
+    import onnx  # slow, so only a process that loads a checkpoint imports it
 
     name, axis = output
     outputs: dict[str, Shape] = {name: (axis,)}
@@ -54,7 +53,7 @@ def _faults(
         yield f"outputs are {part.outputs}, they must be {outputs}"
     try:
         parsed = onnx.ModelProto.FromString(model)
-    except Exception as error:  # noqa: BLE001  # whatever a parser says of foreign bytes
+    except Exception as error:  # noqa: BLE001  # the parser may raise anything on foreign bytes
         yield f"it is no ONNX file ({error})"
         return
     yield from _faults_of_versions(parsed, part)
@@ -64,7 +63,7 @@ def _faults(
     weights = {tensor.name for tensor in parsed.graph.initializer}
     for tensor in parsed.graph.initializer:
         yield from _faults_of_tensor(tensor)
-    # Files of old versions list weights among the inputs as well.
+    # Files of old versions also list weights among the inputs.
     fed = [value for value in parsed.graph.input if value.name not in weights]
     yield from _faults_of_shapes("input", fed, inputs)
     yield from _faults_of_shapes("output", parsed.graph.output, outputs)
@@ -89,12 +88,12 @@ def _faults_of_nodes(nodes: "Iterable[onnx.NodeProto]") -> Iterator[str]:
         if node.op_type in _RANDOM:
             yield f"operator {node.op_type} is random, and equal inputs need equal answers"
         for attribute in node.attribute:
-            # The nodes of a graph inside are not visited here, so none is let in.
+            # This loop does not visit the nodes of inner graphs, so refuse them.
             if attribute.HasField("g") or attribute.graphs:
                 yield f"operator {node.op_type} has a graph inside (a loop or a branch)"
             if attribute.HasField("sparse_tensor") or attribute.sparse_tensors:
                 yield f"operator {node.op_type} has sparse weights"
-            # Constants are weights, too, wherever they stand.
+            # Constants in attributes are weights too.
             for tensor in (attribute.t, *attribute.tensors):
                 yield from _faults_of_tensor(tensor)
             yield from _faults_of_values(node.op_type, [attribute.f, *attribute.floats])
@@ -128,15 +127,15 @@ def _faults_of_shapes(
 ) -> Iterator[str]:
     import onnx
 
-    found = {value.name: value.type.tensor_type for value in values}
-    if found.keys() != expected.keys():
-        yield f"its {kind}s are {sorted(found)}, they must be {sorted(expected)}"
+    types = {value.name: value.type.tensor_type for value in values}
+    if types.keys() != expected.keys():
+        yield f"its {kind}s are {sorted(types)}, they must be {sorted(expected)}"
         return
     for name, shape in expected.items():
-        tensor = found[name]
+        tensor = types[name]
         if tensor.elem_type != onnx.TensorProto.FLOAT:
             yield f"{kind} {name!r} is of type {tensor.elem_type}, it must be float32 (1)"
         dims = [d.dim_value if d.HasField("dim_value") else "?" for d in tensor.shape.dim]
-        # An answer's size may have been derived, under any name; it is checked in the smoke test.
+        # A derived size may have any name; the smoke test checks it.
         if dims != ["?" if isinstance(size, str) else size for size in shape]:
             yield f"{kind} {name!r} has shape {dims}, it must be {list(shape)}"

@@ -1,7 +1,7 @@
 """Inference with ONNX Runtime on one thread, with a time limit for each call.
 
-ONNX Runtime checks a flag between two operators. One watchdog thread per process raises it for
-calls that are over their limit. Sessions may be used by any thread.
+ONNX Runtime checks a flag between two operators. One watchdog thread per process sets it for calls
+over their limit. Any thread may use a session.
 """
 
 import os
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 Array: TypeAlias = NDArray[np.float32]
 """Input of a network."""
 Shape: TypeAlias = tuple[int | str, ...]
-"""Sizes of axes: a number, or the name of an axis whose size varies."""
+"""Sizes of axes: a number, or the name of an axis of variable size."""
 Ask: TypeAlias = Callable[[Mapping[str, Array], int], FloatArray]
-"""Asks one network several times within one time limit: arrays by name of its inputs and the number
-of rows in; finite float64 of shape (rows,) out. Raises AnswerError for an invalid answer, and once
-all questions together have taken longer than the limit."""
+"""Asks one network several times within one time limit. The arguments are arrays by name of input
+and the number of rows; the result is finite float64 of shape (rows,). Raises AnswerError for an
+invalid answer, and when all questions together exceed the limit."""
 
 _TICK_SECONDS: Final = 0.02
-"""Time by which a call may exceed its limit."""
-# ONNX Runtime's level of logs: its faults are raised, and need not be printed as well.
+"""The time by which a call may exceed its limit."""
+# ONNX Runtime's log level: its faults are raised, so it need not print them.
 _FATAL: Final = 4
 
 
 class Watchdog:
-    """Stops calls that are over their limit."""
+    """Stops calls over their limit."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -48,7 +48,7 @@ class Watchdog:
     @contextmanager
     def limit(self, options: "onnxruntime.RunOptions", seconds: float) -> Iterator[None]:
         """Context manager: stop the call with ``options`` inside it after ``seconds``."""
-        # No two calls at a time share it: the options live as long as their call.
+        # The id is unique among current calls: the options live as long as their call.
         key = id(options)
         self._calls[key] = (time.monotonic() + seconds, options)
         self._has_calls.set()
@@ -73,7 +73,7 @@ class Watchdog:
                 if now >= until:
                     options.terminate = True
             time.sleep(_TICK_SECONDS)
-            # Cleared first: a call that begins between the two lines sets it again.
+            # Clear before the check: a call that begins between the two lines sets it again.
             self._has_calls.clear()
             if self._calls:
                 self._has_calls.set()
@@ -87,12 +87,12 @@ class Session:
 
     Args:
         model: The ONNX file, which has been inspected (:mod:`bireme.onnx.graphs`).
-        inputs: Shapes by name, as its encoder states them.
-        output: The name of the answer and that of its only axis.
-        where: What error texts begin with.
+        inputs: Shapes by name, from its encoder.
+        output: The name of the answer and the name of its only axis.
+        where: The beginning of error texts.
 
     Raises:
-        CheckpointError: ONNX Runtime is not installed, or cannot make a network of it.
+        CheckpointError: ONNX Runtime is not installed, or refuses the file.
     """
 
     def __init__(
@@ -105,15 +105,15 @@ class Session:
     def within(self, limit_seconds: float) -> Ask:
         """Return a function that asks the network until ``limit_seconds`` from now.
 
-        All its calls share the limit; one that is not answered by then raises AnswerError.
+        All its calls share the limit; a later answer raises AnswerError.
         """
         until = time.monotonic() + limit_seconds
 
         def ask(arrays: Mapping[str, Array], rows: int) -> FloatArray:
-            left = until - time.monotonic()
-            if left <= 0:
+            remaining_seconds = until - time.monotonic()
+            if remaining_seconds <= 0:
                 raise AnswerError(f"{self._where}: answers took longer than {limit_seconds:g} s")
-            return self.answer(arrays, rows, left)
+            return self.answer(arrays, rows, remaining_seconds)
 
         return ask
 
@@ -121,8 +121,8 @@ class Session:
         """Return the network's answer, finite float64 of shape (rows,).
 
         Raises:
-            AnswerError: ``arrays`` are not those of ``inputs``, the answer has another shape or is
-                not finite, or it took longer than ``limit_seconds``.
+            AnswerError: ``arrays`` do not match ``inputs``, the answer has another shape or is not
+                finite, or it took longer than ``limit_seconds``.
         """
         import onnxruntime
 
@@ -146,7 +146,7 @@ class Session:
             raise AnswerError(f"{self._where}: {unfit} of {rows} answers are not finite")
         return np.asarray(answer, dtype=np.float64)
 
-    # ONNX Runtime would find some of it, but not that two axes of one name have one size.
+    # ONNX Runtime does not check that axes of one name have one size.
     def _check(self, arrays: Mapping[str, Array], rows: int) -> None:
         """Raise AnswerError unless ``arrays`` have the stated names, types and shapes."""
         if arrays.keys() != self._inputs.keys():
@@ -156,22 +156,23 @@ class Session:
             )
         sizes: dict[str | int, int] = {self._axis: rows}
         for name, shape in self._inputs.items():
-            given = arrays[name]
-            if given.dtype != np.float32 or given.ndim != len(shape):
+            array = arrays[name]
+            if array.dtype != np.float32 or array.ndim != len(shape):
                 raise AnswerError(
-                    f"{self._where}: input {name!r} is {given.dtype} of shape {given.shape}, "
+                    f"{self._where}: input {name!r} is {array.dtype} of shape {array.shape}, "
                     f"stated is float32 of shape {shape}"
                 )
-            for axis, size in zip(shape, given.shape, strict=True):
-                asked = axis if isinstance(axis, int) else sizes.setdefault(axis, size)
-                if size != asked:
+            for axis, size in zip(shape, array.shape, strict=True):
+                expected = axis if isinstance(axis, int) else sizes.setdefault(axis, size)
+                if size != expected:
                     raise AnswerError(
-                        f"{self._where}: axis {axis!r} of input {name!r} is {size}, not {asked}"
+                        f"{self._where}: axis {axis!r} of input {name!r} is {size}, not {expected}"
                     )
 
 
 def _make_session(model: bytes, where: str) -> "onnxruntime.InferenceSession":
-    # From 1.29 on it sends names and hashes of networks to its vendor unless this is set on import.
+    # From 1.29 on it sends names and hashes of networks to its vendor, unless this is set before
+    # its import.
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     try:
         import onnxruntime
@@ -180,9 +181,9 @@ def _make_session(model: bytes, where: str) -> "onnxruntime.InferenceSession":
             f"{where}: ONNX Runtime cannot be imported ({error}); {installing('serve')}"
         ) from error
     options = onnxruntime.SessionOptions()
-    # One thread adds up in one order: a cycle that is replayed must decide the same.
+    # One thread sums in one order: a replayed cycle must decide the same.
     options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.enable_cpu_mem_arena = False  # sizes vary: an arena would keep the largest for ever
+    options.enable_cpu_mem_arena = False  # sizes vary, and an arena never shrinks
     options.enable_mem_pattern = False
     options.log_severity_level = _FATAL
     options.use_deterministic_compute = True

@@ -1,7 +1,7 @@
 """Learned policies that come with Bireme: a class for each part of each shipped checkpoint.
 
 A checkpoint lies in ``bireme/rl/checkpoints/NAME``; :mod:`bireme.registry` maps policy names to the
-classes here. The first paragraph of a class is what ``bireme policies`` prints of it.
+classes here. ``bireme policies`` prints the first paragraph of a class.
 """
 
 from functools import cache

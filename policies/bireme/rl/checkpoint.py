@@ -1,8 +1,8 @@
-"""Checkpoints of learned policies: networks with their encoders, loaded and tried.
+"""Checkpoints of learned policies: networks with their encoders, loaded and tested.
 
-A checkpoint is a folder (:mod:`bireme.onnx.checkpoints`). Its card names an encoder for each
-network, and only encoders of :mod:`bireme.rl.encoders` can be named. Every part passes a smoke test
-when it is loaded, so what cannot answer is refused before anything depends on it.
+A checkpoint is a folder (:mod:`bireme.onnx.checkpoints`). Its card names an encoder of
+:mod:`bireme.rl.encoders` for each network. Every part passes a smoke test on loading, so a faulty
+part is refused before anything depends on it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,7 +38,7 @@ from bireme.rl.smoke_test import smoke_cases
 OUTPUTS: Final[Mapping[PartName, tuple[str, str]]] = {
     "orderer": ("scores", AXES["orderer"]),  # the highest starts first
     "placer": ("affinities", AXES["placer"]),  # the highest is taken first
-    "sizer": ("logits", AXES["sizer"]),  # what a logit is worth is for its encoder to say
+    "sizer": ("logits", AXES["sizer"]),  # the encoder defines the meaning of a logit
 }
 """Name and axis of each part's answer."""
 _SMOKE_TEST_SECONDS: Final = 5.0
@@ -85,7 +85,7 @@ class PlacePart(_Part[PlaceEncoder]):
 
 
 class SizePart(_Part[SizeEncoder | ChoiceEncoder]):
-    """A network that sizes gangs, or chooses them."""
+    """A network that sizes gangs or chooses them."""
 
     @property
     def is_chooser(self) -> bool:
@@ -95,14 +95,14 @@ class SizePart(_Part[SizeEncoder | ChoiceEncoder]):
     def sizes(
         self, ranked: Sequence[Ranked], snapshot: ClusterSnapshot, limit_seconds: float
     ) -> Mapping[str, Mapping[str, int]]:
-        """Size as :meth:`bireme.core.policy.Sizer.sizes`; raises AnswerError."""
+        """Return sizes as :meth:`bireme.core.policy.Sizer.sizes`; raises AnswerError."""
         assert isinstance(self.encoder, SizeEncoder)  # noqa: S101  # a chooser has choices instead
         return self.encoder.sizes(self.session.within(limit_seconds), ranked, snapshot)
 
     def choices(
         self, gangs: Sequence[Gang], snapshot: ClusterSnapshot, limit_seconds: float
     ) -> Choices:
-        """Choose among ``gangs``, which wait; raises AnswerError."""
+        """Choose among the waiting ``gangs``; raises AnswerError."""
         assert isinstance(self.encoder, ChoiceEncoder)  # noqa: S101  # checked by is_chooser
         in_line = sorted(gangs, key=lambda gang: (gang.arrived, gang.uid))
         return self.encoder.chooses(self.session.within(limit_seconds), in_line, snapshot)
@@ -113,7 +113,7 @@ class Checkpoint:
     """A loaded checkpoint.
 
     Attributes:
-        sha256: Of the card, which holds that of every part: the checkpoint's name in records.
+        sha256: Digest of the card, which has the digest of every part; names it in records.
         orderer, placer, sizer: Its parts; at least one.
     """
 
@@ -123,39 +123,39 @@ class Checkpoint:
     placer: PlacePart | None = None
     sizer: SizePart | None = None
 
-    def with_parameters(self, part: PartName, given: str | Mapping[str, object]) -> Self:
-        """Return the checkpoint with its encoder of ``part`` made with parameters.
+    def with_parameters(self, part: PartName, values: str | Mapping[str, object]) -> Self:
+        """Return the checkpoint with parameters for its encoder of ``part``.
 
-        They are what the encoder's class declares, as :mod:`bireme.core.parameters` says.
+        The encoder's class declares the parameters (:mod:`bireme.core.parameters`).
 
         Raises:
             SettingError: as :func:`~bireme.core.parameters.read_parameters`.
         """
-        found: _Part[Any] | None = getattr(self, part)
-        maker = object if found is None else type(found.encoder)
-        parameters = read_parameters(maker, given)
-        if found is None or not parameters:
+        network: _Part[Any] | None = getattr(self, part)
+        maker = object if network is None else type(network.encoder)
+        parameters = read_parameters(maker, values)
+        if network is None or not parameters:
             return self
-        changed: dict[str, Any] = {part: replace(found, encoder=maker(**parameters))}
+        changed: dict[str, Any] = {part: replace(network, encoder=maker(**parameters))}
         return replace(self, **changed)
 
 
 def load(folder: Path, expected_sha256: str | None = None) -> Checkpoint:
-    """Load the checkpoint in ``folder`` and pass it through the smoke test.
+    """Load the checkpoint in ``folder`` and run the smoke test.
 
     Raises:
-        CheckpointError: it cannot be used, or the extra ``serve`` is not installed.
+        CheckpointError: the checkpoint cannot be used, or the extra ``serve`` is not installed.
     """
     card, digest = read_card(folder, expected_sha256)
     kinds = {"orderer": OrderPart, "placer": PlacePart, "sizer": SizePart}
-    found: dict[str, Any] = {}
+    parts: dict[str, Any] = {}
     try:  # every error names the folder: an operator may load several
         for name, part in card.parts.by_name().items():
             encoder, where = encoders.make(name, part.encoder), f"{card.name}/{part.file}"
             model = read_file(folder, part.file, part.bytes)
             session = open_session(model, part, encoder.inputs, OUTPUTS[name], where)
-            found[name] = kinds[name](part, encoder, session)
-        checkpoint = Checkpoint(card, digest, **found)
+            parts[name] = kinds[name](part, encoder, session)
+        checkpoint = Checkpoint(card, digest, **parts)
         _smoke_test(checkpoint)
     except CheckpointError as error:
         raise CheckpointError(f"{folder}: {error}") from error
@@ -165,11 +165,11 @@ def load(folder: Path, expected_sha256: str | None = None) -> Checkpoint:
 
 
 def _smoke_test(checkpoint: Checkpoint) -> None:
-    """Ask every part once per smoke case; CheckpointError where one gives no valid answer."""
+    """Ask every part once per smoke case; CheckpointError for an invalid answer."""
     for gangs, snapshot in smoke_cases():
         try:
             _ask_all(checkpoint, gangs, snapshot, _SMOKE_TEST_SECONDS)
-        except Exception as error:  # whatever an encoder raises, nothing may depend on it
+        except Exception as error:  # any fault of an encoder refuses the checkpoint
             raise CheckpointError(
                 f"the smoke test failed: {error_text(error)}; train or export it again"
             ) from error

@@ -1,6 +1,6 @@
 """Learned policies by name: a checkpoint's folder, and the policy that a SchedulingPolicy names.
 
-Checkpoints are looked for in a folder of the user's own first, then among those that come with
+The search begins in the user's folder. Then it continues with the checkpoints that come with
 Bireme, ``bireme/rl/checkpoints/NAME``.
 """
 
@@ -27,13 +27,13 @@ class PolicySource(msgspec.Struct, frozen=True, omit_defaults=True):
     """Source of a policy: a SchedulingPolicy, or the settings if all fields are empty.
 
     Attributes:
-        name: Of the SchedulingPolicy; empty for the settings.
-        orderer, placer, sizer: As it names them; empty for the checkpoint's, or the settings'.
+        name: Name of the SchedulingPolicy; empty for the settings.
+        orderer, placer, sizer: Names of the parts; empty for the checkpoint's, or the settings'.
         checkpoint, sha256: Name of its checkpoint, and sha256 of the card.
-        orderer_parameters, placer_parameters, sizer_parameters: Those of each part, as text:
+        orderer_parameters, placer_parameters, sizer_parameters: Parameters of each part, as text:
             ``beta=0.0001``.
-        queues: Of a canary, the queues that it names.
-        canaries: Those that decide beside it for the gangs of their queues, oldest first.
+        queues: The queues of a canary.
+        canaries: Canaries that decide for the gangs of their queues, oldest first.
     """
 
     name: str = ""
@@ -50,11 +50,11 @@ class PolicySource(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def parameters(self, part: PartName) -> str:
         """Return the parameters of ``part``."""
-        found: str = getattr(self, f"{part}_parameters")
-        return found
+        text: str = getattr(self, f"{part}_parameters")
+        return text
 
-    def named(self, part: PartName) -> str:
-        """Return the name of ``part`` with its parameters; empty if it is not named."""
+    def part_name(self, part: PartName) -> str:
+        """Return the name of ``part`` with its parameters; empty without a name."""
         name: str = getattr(self, part)
         return with_parameters(name, self.parameters(part)) if name else ""
 
@@ -67,10 +67,10 @@ def load_named(name: str, directory: str = "", sha256: str | None = None) -> Che
     """Load checkpoint ``name``: from ``directory/name`` if that exists, else a shipped one.
 
     Raises:
-        CheckpointError: no checkpoint has that name, it is not the one with ``sha256``, or it
-            cannot be used.
+        CheckpointError: no checkpoint has that name, its sha256 is not ``sha256``, or it cannot be
+            used.
     """
-    return load(named_folder(name, directory), sha256)
+    return load(find_folder(name, directory), sha256)
 
 
 def policy_of(
@@ -83,14 +83,15 @@ def policy_of(
 
     Its canaries are made likewise.
 
-    A part that ``source`` leaves out is that of its checkpoint, found as by :func:`load_named`, if
-    it has one, else as in ``settings``. ``make_policy`` is :func:`bireme.registry.make_policy`.
+    A part without a name in ``source`` comes from its checkpoint, if that has it, else from
+    ``settings``. :func:`load_named` loads the checkpoint. ``make_policy`` is
+    :func:`bireme.registry.make_policy`.
 
     Raises:
-        CheckpointError: the checkpoint cannot be used, or nothing would be left for it to do.
-        SettingError: as ``make_policy``, or a parameter is bad, or that of no part.
+        CheckpointError: the checkpoint cannot be used, or all its parts are named otherwise.
+        SettingError: as ``make_policy``, or a parameter is bad or belongs to no part.
     """
-    canaries = [policy_of(each, settings, make_policy, directory) for each in source.canaries]
+    canaries = [policy_of(canary, settings, make_policy, directory) for canary in source.canaries]
     return with_canaries(*_policy_of(source, settings, make_policy, directory), canaries)
 
 
@@ -98,11 +99,14 @@ def with_canaries(
     policy: Policy, source: PolicySource, canaries: Iterable[tuple[Policy, PolicySource]]
 ) -> tuple[Policy, PolicySource]:
     """Return ``policy`` and its ``source`` with these canaries, each with its source."""
-    made = list(canaries)
-    beside = tuple(Canary(each.name, frozenset(each.queues), own) for own, each in made)
-    sources = tuple(each for _, each in made)
+    pairs = list(canaries)
+    policies = tuple(
+        Canary(canary.name, frozenset(canary.queues), canary_policy)
+        for canary_policy, canary in pairs
+    )
+    sources = tuple(canary for _, canary in pairs)
     return (
-        replace(policy, canaries=beside),
+        replace(policy, canaries=policies),
         msgspec.structs.replace(source, canaries=sources),
     )
 
@@ -113,27 +117,28 @@ def _policy_of(
     make_policy: Callable[[SchedulingSettings], Policy],
     directory: str,
 ) -> tuple[Policy, PolicySource]:
-    chosen = replace(
+    part_settings = replace(
         settings,
-        orderer=source.named("orderer") or settings.orderer,
-        placer=source.named("placer") or settings.placer,
-        sizer=source.named("sizer") or settings.sizer,
+        orderer=source.part_name("orderer") or settings.orderer,
+        placer=source.part_name("placer") or settings.placer,
+        sizer=source.part_name("sizer") or settings.sizer,
     )
-    policy = make_policy(chosen)
+    policy = make_policy(part_settings)
     if not source.checkpoint:
         _refuse_parameters_of_nothing(source, ())
         return policy, source
     checkpoint = load_named(source.checkpoint, directory, source.sha256 or None)
-    # what the SchedulingPolicy names itself counts before the checkpoint
-    free = [part for part in components.served(checkpoint.card) if not getattr(source, part)]
+    # a name in the SchedulingPolicy takes precedence over the checkpoint
+    free = [part for part in components.parts_of(checkpoint.card) if not getattr(source, part)]
     _refuse_parameters_of_nothing(source, free)
     if not free:
         raise CheckpointError(
             f"checkpoint {source.checkpoint!r} would not be used: what it has "
-            f"({', '.join(components.served(checkpoint.card))}) is named beside it; leave that out"
+            f"({', '.join(components.parts_of(checkpoint.card))}) is named beside it; "
+            "leave that out"
         )
-    made: dict[str, Any] = {part: _component(checkpoint, part, source) for part in free}
-    return replace(policy, **made), msgspec.structs.replace(source, sha256=checkpoint.sha256)
+    parts: dict[str, Any] = {part: _component(checkpoint, part, source) for part in free}
+    return replace(policy, **parts), msgspec.structs.replace(source, sha256=checkpoint.sha256)
 
 
 def _component(checkpoint: Checkpoint, part: PartName, source: PolicySource) -> Any:
@@ -145,36 +150,36 @@ def _component(checkpoint: Checkpoint, part: PartName, source: PolicySource) -> 
 
 
 def _refuse_parameters_of_nothing(source: PolicySource, free: Collection[PartName]) -> None:
-    """Refuse parameters of a part that is neither named nor one of ``free``, the checkpoint's."""
+    """Refuse parameters of a part that has no name and is not in ``free``, the checkpoint's."""
     for part in PARTS:
-        given = source.parameters(part)
-        if given and not getattr(source, part) and part not in free:
+        parameters = source.parameters(part)
+        if parameters and not getattr(source, part) and part not in free:
             of = source.checkpoint
             lacks = f", nor has checkpoint {of!r} one" if of else ""
             raise SettingError(
-                f"parameters.{part} are {given!r}, and no {part} is named{lacks}; "
+                f"parameters.{part} are {parameters!r}, and no {part} is named{lacks}; "
                 f"name the {part} that they are for, or leave them out"
             )
 
 
-def named_folder(name: str, directory: str = "") -> Path:
+def find_folder(name: str, directory: str = "") -> Path:
     """Return the folder of checkpoint ``name``; raises CheckpointError if there is none."""
-    # a user's own may replace a shipped one of the same name
-    own = _folders(Path(directory)) if directory else {}
-    ours = _folders(FOLDER) if FOLDER.exists() else {}
-    found = own.get(name) or ours.get(name)
-    if found is None:
+    # a user's checkpoint may replace a shipped one of the same name
+    user_folders = _folders(Path(directory)) if directory else {}
+    shipped_folders = _folders(FOLDER) if FOLDER.exists() else {}
+    folder = user_folders.get(name) or shipped_folders.get(name)
+    if folder is None:
         where = f"below checkpoint_directory {directory!r}, " if directory else ""
         raise CheckpointError(
             f"no checkpoint is called {name!r} {where}and none of those that come with Bireme "
-            f"({', '.join(sorted(ours)) or 'there are none'}); copy its folder below "
+            f"({', '.join(sorted(shipped_folders)) or 'there are none'}); copy its folder below "
             "checkpoint_directory, or correct the name"
         )
-    return found
+    return folder
 
 
 def _folders(directory: Path) -> dict[str, Path]:
-    """Return folders below ``directory`` by name: names are looked up, never made into paths."""
+    """Return folders below ``directory`` by name, so that a name never becomes a path."""
     try:
         return {path.name: path for path in directory.iterdir() if path.is_dir()}
     except OSError as error:

@@ -1,10 +1,10 @@
-"""Protocols of encoders, which turn gangs and nodes into the arrays that a network reads.
+"""Protocols of encoders, which convert gangs and nodes into the input arrays of a network.
 
-An encoder has a name and a version (``das-machines/1``), because weights mean nothing without it: a
-change of what it computes is a new version, and old checkpoints keep the old one.
+An encoder has a name and a version (``das-machines/1``), because weights depend on it. A change of
+its computation is a new version; old checkpoints keep the old one.
 
-Every array is float32. Its shape is that of ``inputs``: a number where the size is fixed, a name
-where it varies; axes of one name have one size in a call. Encoders are pure and loop over no nodes.
+Every array is float32. Its shape is that of ``inputs``: a number for a fixed size, a name for a
+variable one. Axes of one name have one size in a call. Encoders are pure and never loop over nodes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,9 +27,9 @@ AXES: Final[Mapping[PartName, str]] = {"orderer": GANGS, "placer": "nodes", "siz
 class OrderEncoder(Protocol):
     """Encodes gangs to be ordered.
 
-    It may set ``keeps_equal_gangs_in_order = True``, with the meaning that
-    :class:`~bireme.core.policy.Orderer` gives it: the rows of a gang then depend on no other gang,
-    and of equal gangs the later one never scores higher.
+    It may set ``keeps_equal_gangs_in_order = True`` (see :class:`~bireme.core.policy.Orderer`).
+    Then the row of a gang depends on no other gang, and the later of two equal gangs never scores
+    higher.
     """
 
     inputs: Mapping[str, Shape]
@@ -37,12 +37,12 @@ class OrderEncoder(Protocol):
     def encode(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> Mapping[str, Array]:
         """Return arrays by name of ``inputs``, with a row per gang; ``gangs`` is not empty.
 
-        ``gangs`` are sorted by uid and hold waiting and running ones.
+        ``gangs`` are sorted by uid and include waiting and running gangs.
         """
 
 
 class PlaceEncoder(Protocol):
-    """Encodes the nodes that one task may go to."""
+    """Encodes the nodes for one task."""
 
     inputs: Mapping[str, Shape]
 
@@ -56,10 +56,9 @@ class PlaceEncoder(Protocol):
     ) -> Mapping[str, Array]:
         """Return arrays by name of ``inputs``, with a row per node of ``capacity``.
 
-        ``peers`` are node rows that members of the same gang have taken, by role, int64, shape
-        (members,). In score mode ``gang`` consists of ``task`` alone, with one replica, and all
-        else that is known of it is in ``peers``. ``finished`` are the last runs that ended, as far
-        as they are known; in score mode none are.
+        ``peers`` are the node rows of placed members of the same gang, by role, int64, shape
+        (members,). In score mode ``gang`` has only ``task``, with one replica, and ``peers`` have
+        the rest. ``finished`` are the last finished runs; score mode has none.
         """
 
 
@@ -67,7 +66,7 @@ class PlaceEncoder(Protocol):
 class SizeEncoder(Protocol):
     """Sizes gangs by asking a network once or several times.
 
-    The encoder defines what a move is, and what its logit means.
+    The encoder defines a move and the meaning of its logit.
     """
 
     inputs: Mapping[str, Shape]
@@ -75,7 +74,7 @@ class SizeEncoder(Protocol):
     def sizes(
         self, ask: Ask, ranked: Sequence[Ranked], snapshot: ClusterSnapshot
     ) -> Mapping[str, Mapping[str, int]]:
-        """Size as :meth:`bireme.core.policy.Sizer.sizes`; at least one gang and one node."""
+        """Return sizes as :meth:`bireme.core.policy.Sizer.sizes`; at least one gang and node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +82,9 @@ class Choices:
     """Gangs to start, with their sizes and node pools.
 
     Attributes:
-        order: Uids of waiting gangs, first to start first; all others come after them.
-        sizes: Replicas by uid and task name; gangs left out go by the general rule.
-        pools: Nodes that a gang should be on, by uid, bool, shape (nodes,).
+        order: Uids of waiting gangs in order of start; all others come after them.
+        sizes: Replicas by uid and task name; the general rule sizes the other gangs.
+        pools: Preferred nodes of a gang, by uid, bool, shape (nodes,).
     """
 
     order: tuple[str, ...] = ()
@@ -100,7 +99,7 @@ class ChoiceEncoder(Protocol):
     inputs: Mapping[str, Shape]
 
     def chooses(self, ask: Ask, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> Choices:
-        """Choose among ``gangs``, which wait, sorted by arrival and uid; at least one node.
+        """Choose among waiting ``gangs``, sorted by arrival and uid; at least one node.
 
         Running gangs are those of ``snapshot``.
         """

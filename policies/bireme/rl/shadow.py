@@ -1,10 +1,10 @@
 """Comparison of a shadow policy with the active one.
 
-* *Agreement*: on the same snapshot, the share of starts in common; size agreement is that of equal
-  sizes of elastic gangs.
-* *Regret*: over many moments, how much longer gangs take by the whole decisions of the active
-  policy (order, sizes, places, stops) than by the shadow's, each moment played forward by both
-  (:mod:`bireme.core.regret`). It is positive where the shadow would have done better.
+* *Agreement*: on the same snapshot, the share of common starts. Size agreement is the share of
+  equal sizes of elastic gangs.
+* *Regret*: over many moments, the extra time of gangs under the active policy's whole decisions
+  (order, sizes, places, stops), compared with the shadow's. Both policies play each moment forward
+  (:mod:`bireme.core.regret`). It is positive if the shadow would have done better.
 """
 
 from collections.abc import Sequence
@@ -19,10 +19,10 @@ from bireme.core.regret import RegretSample
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Measures of how a shadow's decision differs from the active one.
+    """Measures of the difference between a shadow's decision and the active one.
 
     Attributes:
-        agreement: Gangs that both start over gangs that either starts; 1 if none does.
+        agreement: Gangs that both start over gangs that either starts; 1 without starts.
         same_sizes: Share of equal sizes among elastic gangs that both start or either resizes;
             None if there are none.
     """
@@ -32,7 +32,7 @@ class Difference:
 
 
 def compare(active: Decision, shadow: Decision) -> Difference:
-    """Compare ``shadow`` with ``active``; both were decided on one snapshot."""
+    """Compare ``shadow`` with ``active``, both for one snapshot."""
     mine, other = _starts(active), _starts(shadow)
     return Difference(
         agreement=len(mine & other) / len(mine | other) if mine | other else 1.0,
@@ -45,43 +45,45 @@ def _starts(decision: Decision) -> set[str]:
 
 
 def _same_sizes(active: Decision, shadow: Decision) -> float | None:
-    """Leave out gangs that only one decision starts: they have no size in the other."""
+    """Return the share of equal sizes, without gangs that only one decision starts."""
     mine, other = _sizes(active), _sizes(shadow)
-    before = {each.gang.uid: each.running.sizes for d in (active, shadow) for each in d.resized}
-    pairs = [(mine.get(u, before.get(u)), other.get(u, before.get(u))) for u in {*mine, *other}]
+    previous = {
+        resize.gang.uid: resize.running.sizes for d in (active, shadow) for resize in d.resized
+    }
+    pairs = [(mine.get(u, previous.get(u)), other.get(u, previous.get(u))) for u in {*mine, *other}]
     same = [one == two for one, two in pairs if one is not None and two is not None]
     return sum(same) / len(same) if same else None
 
 
 def _sizes(decision: Decision) -> dict[str, dict[str, int]]:
     """Return replicas by uid and task of the elastic gangs that are started or resized."""
-    given: list[Admit | Resize] = [*decision.admitted, *decision.resized]
+    actions: list[Admit | Resize] = [*decision.admitted, *decision.resized]
     return {
         action.gang.uid: {task.task: int(task.counts.sum()) for task in action.placement.tasks}
-        for action in given
+        for action in actions
         if action.gang.is_elastic
     }
 
 
-# --- what the whole decisions would have come to, over many moments ---
+# --- the outcome of whole decisions, over many moments ---
 
 _BATCHES: Final = 5
 _STUDENT: Final = 2.7764
 """The 97.5 % quantile of Student's t with _BATCHES - 1 degrees of freedom."""
 MIN_SAMPLES: Final = 40
-"""Of fewer moments there is no interval."""
+"""The minimum number of moments for an interval."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a shadow would have saved, over the latest moments that were played forward.
+    """The time that a shadow would have saved, over the latest moments played forward.
 
     Attributes:
-        samples: How many moments.
-        regret_seconds: How much longer a gang takes by the active policy than by the shadow, mean
-            over the moments; positive where the shadow would have done better.
+        samples: The number of moments.
+        regret_seconds: Extra time of a gang under the active policy, mean over the moments;
+            positive if the shadow would have done better.
         low_seconds, high_seconds: Bounds of its 95 % interval; None with fewer than
-            :data:`MIN_SAMPLES` samples, which say too little of how much they vary.
+            :data:`MIN_SAMPLES` samples, too few to estimate their variance.
         share: ``regret_seconds`` over the mean completion time by the active policy, below 1.
     """
 
@@ -95,16 +97,16 @@ class Outcome:
 def outcome_of(samples: Sequence[RegretSample]) -> Outcome | None:
     """Return the outcome of ``samples``, oldest first; None without any.
 
-    Moments that follow each other share most of their gangs, so their differences are no
-    independent draws. The interval is that of batch means: Student's t over the means of few
-    long batches, which depend on each other far less (Law and Kelton, Simulation Modeling and
-    Analysis, section 9.5.3). Of 200 moments whose correlation falls by a tenth from one to the next
-    it covers the mean in 92 % of the cases, of 40 in 77 %; where it falls by a half, in 94 %.
+    Successive moments share most of their gangs, so their differences are not independent. The
+    interval is that of batch means: Student's t over the means of few long batches, which depend on
+    each other far less (Law and Kelton, Simulation Modeling and Analysis, section 9.5.3). If the
+    correlation falls by a tenth per moment, it covers the mean in 92 % of the cases for 200
+    moments, and in 77 % for 40. If it falls by a half, it covers the mean in 94 %.
     """
     if not samples:
         return None
-    regrets = np.array([each.regret_seconds for each in samples])
-    mean, active = float(regrets.mean()), sum(each.active_seconds for each in samples)
+    regrets = np.array([sample.regret_seconds for sample in samples])
+    mean, active = float(regrets.mean()), sum(sample.active_seconds for sample in samples)
     share = float(regrets.sum()) / active if active else 0.0
     if len(samples) < MIN_SAMPLES:
         return Outcome(len(samples), mean, None, None, share)

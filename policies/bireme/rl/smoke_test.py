@@ -1,7 +1,7 @@
-"""Made-up clusters on which a checkpoint is tried before anything depends on it.
+"""Synthetic clusters for the test of a checkpoint before its use.
 
-Encoder and network answer once for each of a few sizes, on gangs and nodes of all kinds, so that
-the first real question finds everything warm.
+Encoder and network answer once for each of a few sizes, on gangs and nodes of all kinds. This also
+warms them up for the first real question.
 """
 
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ def smoke_cases() -> Iterator[tuple[tuple[Gang, ...], ClusterSnapshot]]:
         table = NodeTable([_node(number) for number in range(nodes)], _SETTINGS.topology_levels)
         every = tuple(_gang(number) for number in range(gangs))
         running = tuple(_run(gang, table, place) for place, gang in enumerate(every[1::3]))
-        held = {run.gang.uid for run in running}
+        running_uids = {run.gang.uid for run in running}
         used = np.zeros_like(table.allocatable)
         for run in running:
             np.add.at(used, *run.usage(table.axis))
@@ -43,7 +43,7 @@ def smoke_cases() -> Iterator[tuple[tuple[Gang, ...], ClusterSnapshot]]:
                 now=_NOW,
                 nodes=table,
                 used=used,
-                waiting=tuple(gang for gang in every if gang.uid not in held),
+                waiting=tuple(gang for gang in every if gang.uid not in running_uids),
                 queues={"smoke": Queue("smoke")},
                 settings=_SETTINGS,
                 running=running,
@@ -71,8 +71,8 @@ def _gang(number: int) -> Gang:
     is_elastic, is_measured = number % 2 == 0, number % 4 == 0
     gpus = (1, 2, 8, 0)[number % 4]
     request = request_of({"cpu": 4_000, "memory": 8 * _GIB, "pods": 1, GPU: gpus})
-    most = 4 + number % 5 if is_elastic else 0
-    tasks = [Task("worker", 1 + number % 5, request, min_replicas=1, max_replicas=most)]
+    max_replicas = 4 + number % 5 if is_elastic else 0
+    tasks = [Task("worker", 1 + number % 5, request, min_replicas=1, max_replicas=max_replicas)]
     if number % 3 == 0:
         servers = request_of({"cpu": 2_000, "memory": 4 * _GIB, "pods": 1})
         tasks.append(Task("ps", 1, servers, Role.PS, priority=90))
@@ -115,7 +115,7 @@ def _progress(number: int) -> TrainingProgress:
 def _run(gang: Gang, nodes: NodeTable, place: int) -> RunningGang:
     """Run ``gang`` on one node."""
     row = place % len(nodes)
-    # whether it fits there or not: encoders must bear overfull nodes
+    # it need not fit: encoders must accept overcommitted nodes
     counts = {task.name: np.zeros(len(nodes), dtype=np.int64) for task in gang.tasks}
     for task in gang.tasks:
         counts[task.name][row] = task.replicas

@@ -1,8 +1,8 @@
-"""The machines of a simulation and the gangs on them, kept up to date change by change.
+"""The machines of a simulation and the gangs on them, updated with every change.
 
-Every change is the simulation's own, so adding and subtracting is exact. A node that fails stays in
-the table as not ready, and one that was scaled away as not ready with nothing allocatable, so that
-the rows of all placements stay valid.
+The simulation makes every change itself, so adding and subtracting is exact. A failed node stays in
+the table as not ready. A removed node stays as not ready with nothing allocatable. So the rows of
+all placements stay valid.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,7 +31,7 @@ RACK_LEVEL = "topology.bireme.dev/rack"
 
 
 class SimulatedCluster:
-    """Nodes, the gangs that hold places on them, and what their queues hold.
+    """Nodes, the gangs that hold places on them, and the usage of their queues.
 
     Attributes:
         table: All nodes as arrays; a new one whenever a node goes or comes.
@@ -97,7 +97,7 @@ class SimulatedCluster:
         _check_whole(running)
         self.restore(running)
         rows, usage = running.usage(self.table.axis)
-        # Of what it does not ask for, a node may be short already: pods outside all gangs.
+        # Pods outside all gangs may overcommit a resource that this gang does not request.
         is_over = (self.used[rows] > self.table.allocatable[rows]) & (usage > 0)
         for entry, column in np.argwhere(is_over):
             row, table = int(rows[entry]), self.table
@@ -110,9 +110,9 @@ class SimulatedCluster:
             raise SimulationError(f"{running.gang.uid} was placed on a node that is not ready")
 
     def restore(self, running: RunningGang) -> None:
-        """Put ``running`` on its places without a check: no decision of the simulation did."""
+        """Put ``running`` on its places without a check, as no decision chose them."""
         rows, usage = running.usage(self.table.axis)
-        # A node of several tasks is there several times, of which += would keep only the last.
+        # A node of several tasks appears several times; += would apply only the last one.
         np.add.at(self.used, rows, usage)
         self.running[running.gang.uid] = running
         self._running = self._running.plus(running, self.table.axis)
@@ -131,14 +131,14 @@ class SimulatedCluster:
         self._charge(running, -1)
 
     def update(self, changed: Iterable[RunningGang]) -> None:
-        """Replace gangs that run on where they are, with new facts about them."""
+        """Replace running gangs by newer versions on the same places."""
         self.running |= {running.gang.uid: running for running in changed}
         self._running = RunningTable.of(self.running.values(), self.table.axis)
 
     def _charge(self, running: RunningGang, times: int) -> None:
         queue = running.gang.queue
-        held = self.queue_usage.get(queue, {})
-        self.queue_usage[queue] = add(held, running.current.demand, times)
+        usage = self.queue_usage.get(queue, {})
+        self.queue_usage[queue] = add(usage, running.current.demand, times)
         self.changes += 1
 
     def is_up(self, name: str) -> bool:
@@ -146,7 +146,7 @@ class SimulatedCluster:
         return name not in self._down
 
     def set_node_ready(self, name: str, is_ready: bool) -> None:
-        """Let a node fail or return; the gangs on it must have been stopped before."""
+        """Let a node fail or return; the caller stops the gangs on it first."""
         (self._down.discard if is_ready else self._down.add)(name)
         self._renew_table()
 
@@ -177,14 +177,17 @@ class SimulatedCluster:
         return wait_bound_seconds(gang.queue, self.queues, self.settings)
 
     def overdue_after_seconds(self, gang: Gang) -> float:
-        """Return after how long a wait ``gang`` goes before all others."""
+        """Return the wait after which ``gang`` goes before all others."""
         return overdue_after_seconds(gang, self.queues, self.settings)
 
     def min_runtime_seconds(self, gang: Gang) -> float:
-        """Return for how long after its start ``gang`` is not stopped for others."""
-        own, settings = gang.min_runtime_seconds, self.settings
-        most = max_min_runtime_seconds(gang.queue, self.queues, settings)
-        return min(settings.min_runtime_seconds if own is None else own, most)
+        """Return how long after its start no other gang may preempt ``gang``."""
+        requested_seconds, settings = gang.min_runtime_seconds, self.settings
+        max_seconds = max_min_runtime_seconds(gang.queue, self.queues, settings)
+        return min(
+            settings.min_runtime_seconds if requested_seconds is None else requested_seconds,
+            max_seconds,
+        )
 
     def tenants_of(self, rows: Iterable[int]) -> list[str]:
         """Return the uids of all gangs with a replica on any of ``rows``, first come first."""
@@ -194,13 +197,13 @@ class SimulatedCluster:
         """Return how many other gangs have a replica on a node of ``running``."""
         return len(self.tenants_of(running.placement.node_rows().tolist())) - 1
 
-    def others(self, running: RunningGang) -> dict[str, int]:
+    def neighbours_by_node(self, running: RunningGang) -> dict[str, int]:
         """Return how many other gangs have a replica on each node of ``running``, by node name."""
         rows = running.placement.node_rows().tolist()
         return {self.table.names[row]: len(self._tenants[row]) - 1 for row in rows}
 
     def spread(self, running: RunningGang) -> tuple[int, int]:
-        """Return on how many nodes and racks ``running`` is; nodes without a rack count as one."""
+        """Return the number of nodes and racks of ``running``; a missing label is one rack."""
         rows = running.placement.node_rows()
         levels = self.table.topology_levels
         if len(rows) == 1 or RACK_LEVEL not in levels:
@@ -209,16 +212,18 @@ class SimulatedCluster:
         return len(rows), len(np.unique(codes[rows]))
 
     def gpu_use(self) -> tuple[int, int]:
-        """Return the GPUs in use, and the GPUs free on nodes of which some are in use."""
-        known = self.table.accelerators.is_accelerator
-        columns = [at for at, name in enumerate(self.table.axis.names) if known(name)]
+        """Return the GPUs in use, and the free GPUs on partly used nodes."""
+        is_accelerator = self.table.accelerators.is_accelerator
+        columns = [
+            column for column, name in enumerate(self.table.axis.names) if is_accelerator(name)
+        ]
         used = self.used[:, columns].sum(axis=1)
         offered = self.table.allocatable[:, columns].sum(axis=1)
-        taken = used - self.table.fixed[:, columns].sum(axis=1)
-        return int(taken.sum()), int((offered - used)[used > 0].sum())
+        gang_gpus = used - self.table.fixed[:, columns].sum(axis=1)
+        return int(gang_gpus.sum()), int((offered - used)[used > 0].sum())
 
     def verify(self) -> None:
-        """Recompute everything from the running gangs alone; SimulationError where it differs."""
+        """Recompute all usage from the running gangs; raise SimulationError where it differs."""
         used = self.table.fixed.copy()
         queue_usage: dict[str, dict[str, int]] = {}
         for running in self.running.values():
@@ -231,9 +236,11 @@ class SimulatedCluster:
             queue_usage[queue] = add(queue_usage.get(queue, {}), running.current.demand)
         if not np.array_equal(used, self.used):
             raise SimulationError("used differs from what the running gangs use")
-        held = {n: {r: a for r, a in u.items() if a} for n, u in self.queue_usage.items()}
-        if {name: amounts for name, amounts in held.items() if amounts} != queue_usage:
-            raise SimulationError(f"queue usage is {held}, its running gangs ask {queue_usage}")
+        nonzero_usage = {n: {r: a for r, a in u.items() if a} for n, u in self.queue_usage.items()}
+        if {name: amounts for name, amounts in nonzero_usage.items() if amounts} != queue_usage:
+            raise SimulationError(
+                f"queue usage is {nonzero_usage}, its running gangs ask {queue_usage}"
+            )
 
 
 def replicas_by_node(running: RunningGang) -> tuple[int, ...]:
@@ -246,15 +253,15 @@ def replicas_by_node(running: RunningGang) -> tuple[int, ...]:
 
 def _check_whole(running: RunningGang) -> None:
     """Raise SimulationError unless every task is within its bounds and enough replicas run."""
-    placed = {task.task: int(task.counts.sum()) for task in running.placement.tasks}
+    replicas = {task.task: int(task.counts.sum()) for task in running.placement.tasks}
     for task in running.gang.tasks:
-        if not task.minimum <= placed.get(task.name, 0) <= task.maximum:
+        if not task.minimum <= replicas.get(task.name, 0) <= task.maximum:
             raise SimulationError(
-                f"{running.gang.uid} was given {placed.get(task.name, 0)} replicas of task "
+                f"{running.gang.uid} was given {replicas.get(task.name, 0)} replicas of task "
                 f"{task.name}, which takes {task.minimum} to {task.maximum}"
             )
-    if sum(placed.values()) < running.gang.min_available:
+    if sum(replicas.values()) < running.gang.min_available:
         raise SimulationError(
-            f"{running.gang.uid} was given {sum(placed.values())} replicas, "
+            f"{running.gang.uid} was given {sum(replicas.values())} replicas, "
             f"fewer than its min_available of {running.gang.min_available}"
         )

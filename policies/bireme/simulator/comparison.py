@@ -1,10 +1,10 @@
 """Comparison of policies: means over seeds with 95 % intervals, and ratios to the first policy.
 
-All policies run with the same seeds, so a comparison is paired: what one seed makes hard is hard
-for all. Intervals are percentile bootstraps over seeds (Efron and Tibshirani, An Introduction to
-the Bootstrap, 1993, chapter 13): seeds are drawn anew, with replacement, the same ones for all
-policies, and the interval holds 95 % of the resulting means. A ratio is one of means, so that it
-exists where single values are 0. Few seeds give an interval that is too narrow.
+All policies run with the same seeds, so a comparison is paired: a hard seed is hard for all.
+Intervals are percentile bootstraps over seeds (Efron and Tibshirani, An Introduction to the
+Bootstrap, 1993, chapter 13). Seeds are drawn with replacement, the same ones for all policies. The
+interval holds 95 % of the resulting means. A ratio divides two means, so it exists where single
+values are 0. Few seeds give an interval that is too narrow.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -48,23 +48,23 @@ def draws(seeds: int) -> FloatArray:
     return np.asarray(generator.multinomial(seeds, np.full(seeds, 1 / seeds), RESAMPLES) / seeds)
 
 
-def means(values: FloatArray, drawn: FloatArray) -> list[Estimate | None]:
+def means(values: FloatArray, weights: FloatArray) -> list[Estimate | None]:
     """Return the mean of each column of ``values``, shape (seeds, columns); None for nan."""
-    return _estimates(values.mean(axis=0), drawn @ values)
+    return _estimates(values.mean(axis=0), weights @ values)
 
 
-def ratios(values: FloatArray, base: FloatArray, drawn: FloatArray) -> list[Estimate | None]:
+def ratios(values: FloatArray, base: FloatArray, weights: FloatArray) -> list[Estimate | None]:
     """Return the means of ``values`` over those of ``base``; None also where the latter is 0."""
     with np.errstate(divide="ignore", invalid="ignore"):
         mean = values.mean(axis=0) / base.mean(axis=0)
-        return _estimates(mean, (drawn @ values) / (drawn @ base))
+        return _estimates(mean, (weights @ values) / (weights @ base))
 
 
 def _estimates(mean: FloatArray, samples: FloatArray) -> list[Estimate | None]:
     """Make estimates of means, shape (columns,), and samples, shape (RESAMPLES, columns)."""
     if len(samples):
         low, high = np.percentile(samples, _BOUNDS, axis=0)
-        # Where all seeds agree, the samples differ from their mean by rounding only.
+        # If all seeds agree, the samples differ from their mean by rounding only.
         agree = np.isclose(low, high, rtol=1e-12, atol=0.0)
         low, high = np.where(agree, mean, low), np.where(agree, mean, high)
     else:
@@ -75,8 +75,8 @@ def _estimates(mean: FloatArray, samples: FloatArray) -> list[Estimate | None]:
     ]
 
 
-def _finite(bound: float) -> float | None:
-    return float(bound) if np.isfinite(bound) else None
+def _finite(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
 
 
 NUMBERS: Final = tuple(key for key in KEYS if key not in ("policy", "trace", "seed"))
@@ -88,8 +88,8 @@ class PolicyResult:
     """The runs of one policy, in order of seed, and their means.
 
     Attributes:
-        means: By key of metrics; a key without a value in some run (no job finished) is left out.
-        ratios: The means over those of the first policy; left out where that one's are 0.
+        means: By metric key, without keys that lack a value in some run (no job finished).
+        ratios: The means over those of the first policy, without keys whose first mean is 0.
     """
 
     policy: str
@@ -100,10 +100,10 @@ class PolicyResult:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """All policies, in the order in which they were asked for.
+    """All policies, in the order of the request.
 
     Attributes:
-        is_settled: Several seeds gave the same: nothing in this simulation depends on chance.
+        is_settled: Several seeds gave the same numbers, so nothing depends on chance.
     """
 
     trace: str
@@ -112,7 +112,7 @@ class Comparison:
     is_settled: bool
 
     def to_json(self) -> dict[str, object]:
-        """Return everything but the single runs, which are :meth:`SimulationMetrics.to_json`."""
+        """Return means and ratios; :meth:`SimulationMetrics.to_json` writes the single runs."""
         return {
             "trace": self.trace,
             "seeds": list(self.seeds),
@@ -138,20 +138,20 @@ def compare(runs: Sequence[SimulationMetrics]) -> Comparison:
     if not by_policy:
         raise SettingError("there are no runs to compare; simulate at least one policy")
     seeds = tuple(sorted({run.seed for run in runs}))
-    for policy, found in by_policy.items():
-        if missing := sorted(set(seeds) - set(found)):
+    for policy, by_seed in by_policy.items():
+        if missing := sorted(set(seeds) - set(by_seed)):
             raise SettingError(
                 f"policy {policy!r} has no run with seed {missing[0]}; run all with the same seeds"
             )
-    ordered = {policy: tuple(found[s] for s in seeds) for policy, found in by_policy.items()}
-    tables = {policy: _table(found) for policy, found in ordered.items()}
-    drawn, baseline = draws(len(seeds)), tables[runs[0].policy]
+    ordered = {policy: tuple(by_seed[s] for s in seeds) for policy, by_seed in by_policy.items()}
+    tables = {policy: _table(policy_runs) for policy, policy_runs in ordered.items()}
+    weights, baseline = draws(len(seeds)), tables[runs[0].policy]
     results = tuple(
         PolicyResult(
             policy,
             ordered[policy],
-            _by_key(means(table, drawn)),
-            _by_key(ratios(table, baseline, drawn)),
+            _by_key(means(table, weights)),
+            _by_key(ratios(table, baseline, weights)),
         )
         for policy, table in tables.items()
     )
@@ -166,7 +166,11 @@ def _table(runs: Sequence[SimulationMetrics]) -> FloatArray:
 
 
 def _by_key(estimates: Sequence[Estimate | None]) -> dict[str, Estimate]:
-    return {key: found for key, found in zip(NUMBERS, estimates, strict=True) if found is not None}
+    return {
+        key: estimate
+        for key, estimate in zip(NUMBERS, estimates, strict=True)
+        if estimate is not None
+    }
 
 
 def _is_settled(tables: Iterable[FloatArray]) -> bool:

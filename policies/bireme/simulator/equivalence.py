@@ -1,10 +1,10 @@
 """Equivalence classes of waiting gangs, so that a cycle need not see thousands of equal ones.
 
-Two gangs are equivalent when they differ in nothing but uid, name and wait. An orderer that sets
-``keeps_equal_gangs_in_order`` guarantees that of equivalent gangs the one that came first ranks
-first and has at least as high a claim, and that the rank of two gangs does not depend on the others
-that wait. Capacity only shrinks while the order is walked down, so once one gang is held, the
-equivalent ones behind it would be held too, and those change nothing for others.
+Two gangs are equivalent when they differ only in uid, name and wait. An orderer that sets
+``keeps_equal_gangs_in_order`` guarantees two things. The earlier of two equivalent gangs ranks
+first and has at least as high a claim. The rank of two gangs does not depend on other waiting
+gangs. Capacity only shrinks while a cycle walks down the order. Once a gang is held, the equivalent
+gangs behind it would be held too, and change nothing for others.
 """
 
 import bisect
@@ -22,21 +22,21 @@ from bireme.core.reasons import Reason
 from bireme.core.settings import SchedulingSettings
 
 FIRST_DEPTH: Final = 2
-"""Gangs of each class that a cycle sees at first: one that may start, one that may be held."""
+"""Gangs of each class in the first cycle: one that may start, one that may be held."""
 
 _ROOM_IS_MADE: Final = frozenset({Reason.WAITING_FOR_PREEMPTION, Reason.SCALING_UP})
 
-_OWN: Final = ("uid", "name", "arrived", "parked")
-_traits = attrgetter(*(f.name for f in fields(Gang) if f.name not in _OWN))
+_IDENTITY_FIELDS: Final = ("uid", "name", "arrived", "parked")
+_traits = attrgetter(*(f.name for f in fields(Gang) if f.name not in _IDENTITY_FIELDS))
 
 
 def may_thin(policy: Policy, queues: Mapping[str, Queue], asks_sizer: bool) -> bool:
-    """Return whether ``policy`` decides the same when equivalent gangs are left out."""
-    # Weights and guarantees look at the next gang of each queue, a sizer shares out among all.
+    """Return whether ``policy`` decides the same when equivalent gangs are omitted."""
+    # Weights and guarantees look at the next gang of each queue; a sizer divides among all gangs.
     is_plain = all(queue.weight is None and not queue.guaranteed for queue in queues.values())
     orderers = [policy.orderer, *([policy.rules.orderer] if policy.rules else [])]
     keep_order = all(getattr(orderer, "keeps_equal_gangs_in_order", False) for orderer in orderers)
-    # A canary's gangs change places with each other, so their ranks depend on who else waits.
+    # A canary's gangs change places with each other, so ranks depend on other waiting gangs.
     return keep_order and not asks_sizer and is_plain and not policy.canaries
 
 
@@ -56,18 +56,18 @@ class WaitingGangs:
         return uid in self._gangs
 
     def add(self, gang: Gang, now: float) -> None:
-        """Add a gang that waits from ``now`` on."""
+        """Add a gang that begins to wait at ``now``."""
         key = _class_key(gang)
         members = self._classes.setdefault(key, [])
-        if members and members[0].parked is not None:  # what keeps them keeps it
+        if members and members[0].parked is not None:  # the same reason parks the new gang
             gang = replace(gang, parked=now)
         self._gangs[gang.uid], self._class_of[gang.uid] = gang, key
         self._by_namespace[gang.namespace] += 1
-        # By arrival, not by when it is added: a gang that was stopped is older than those behind.
+        # Sort by arrival: a gang that was stopped is older than gangs that came after it.
         bisect.insort(members, gang, key=_age)
 
     def remove(self, uid: str, now: float) -> Gang:
-        """Remove a gang that waits no longer; return it with the wait that it has."""
+        """Remove a gang from the waiting ones; return it with its wait so far."""
         gang, key = self._gangs.pop(uid), self._class_of.pop(uid)
         self._by_namespace[gang.namespace] -= 1
         members = self._classes[key]
@@ -77,15 +77,15 @@ class WaitingGangs:
         return gang.in_line(now)
 
     def is_parked(self, uid: str) -> bool:
-        """Return whether a gang stands in no line."""
+        """Return whether a gang is parked: it cannot start however long it waits."""
         return self._gangs[uid].parked is not None
 
     def park(self, uid: str, now: float) -> None:
-        """Let a gang, and those equivalent to it, stand in no line from ``now`` on."""
+        """Park a gang and its equivalents at ``now``; their wait stops growing."""
         self._replace(uid, lambda gang: replace(gang, parked=now))
 
     def line_up(self, uid: str, now: float) -> list[Gang]:
-        """Let them stand in line again, and return them."""
+        """End the parking of a gang and its equivalents, and return them."""
         return self._replace(uid, lambda gang: gang.in_line(now))
 
     def _replace(self, uid: str, change: Callable[[Gang], Gang]) -> list[Gang]:
@@ -96,16 +96,16 @@ class WaitingGangs:
         return changed
 
     def are_in_line(self, settings: SchedulingSettings) -> bool:
-        """Return whether no namespace has more of them than a cycle looks at."""
-        longest = max(self._by_namespace.values(), default=0)
-        return longest <= settings.namespace_pending_limit
+        """Return whether every namespace has at most as many gangs as a cycle considers."""
+        max_gangs = max(self._by_namespace.values(), default=0)
+        return max_gangs <= settings.namespace_pending_limit
 
     def all_gangs(self) -> tuple[Gang, ...]:
-        """Return all of them, in the order in which they were added."""
+        """Return all waiting gangs, in the order in which they were added."""
         return tuple(self._gangs.values())
 
     def first_of_each(self, depths: Mapping[Hashable, int]) -> tuple[Gang, ...]:
-        """Return the first ``depths`` gangs of every class, ``FIRST_DEPTH`` where it has none."""
+        """Return the first ``depths`` gangs of every class; ``FIRST_DEPTH`` is the default."""
         return tuple(
             gang
             for key, members in self._classes.items()
@@ -116,20 +116,19 @@ class WaitingGangs:
         """Return the uid of the first gang of every class."""
         return {members[0].uid for members in self._classes.values()}
 
-    def undecided(
+    def classes_to_extend(
         self,
         decision: Decision,
         depths: Mapping[Hashable, int],
         is_overdue: Callable[[Gang], bool],
     ) -> list[Hashable]:
-        """Return the classes of which ``decision`` saw neither all nor one that is held.
+        """Return the classes of which the next cycle must see more gangs.
 
-        Nor one outside the line of overdue gangs, whose room those behind it might take.
+        The last gang that ``decision`` saw of them was not finally held, and more gangs wait.
         """
-        # For those behind a gang for which others make room, or nodes are asked for, the same may
-        # be done. One that is less overdue than a blocked gang may start in places kept for that,
-        # though one that is more overdue may not.
-        held = {
+        # Preemption or scale-up for one gang may also happen for its equivalents behind it. A less
+        # overdue gang may start in places reserved for a blocked gang, a more overdue one may not.
+        held_uids = {
             hold.gang.uid
             for hold in decision.held
             if hold.reason not in _ROOM_IS_MADE
@@ -140,18 +139,18 @@ class WaitingGangs:
         return [
             key
             for key, members in self._classes.items()
-            if len(members) > depth_of[key] and members[depth_of[key] - 1].uid not in held
+            if len(members) > depth_of[key] and members[depth_of[key] - 1].uid not in held_uids
         ]
 
     def verdicts(self, decision: Decision) -> dict[str, str]:
-        """Return the last reason of all that wait, by uid; of gangs not seen, their class's."""
-        own = {hold.gang.uid: hold.reason.value for hold in decision.held}
-        shared = {self._class_of[u]: reason for u, reason in own.items() if u in self._class_of}
-        return {uid: own.get(uid) or shared.get(key, "") for uid, key in self._class_of.items()}
+        """Return the last reason of every waiting gang by uid, from its class if not seen."""
+        reasons = {hold.gang.uid: hold.reason.value for hold in decision.held}
+        shared = {self._class_of[u]: reason for u, reason in reasons.items() if u in self._class_of}
+        return {uid: reasons.get(uid) or shared.get(key, "") for uid, key in self._class_of.items()}
 
 
 def _age(gang: Gang) -> tuple[float, str]:
-    # By its wait while it is parked, as are all of its class: so it stands when they line up again.
+    # A parked gang sorts by its wait, as its whole class does: the order holds after the parking.
     since = gang.arrived if gang.parked is None else gang.arrived - gang.parked
     return since, gang.uid
 
@@ -160,6 +159,6 @@ def _class_key(gang: Gang) -> Hashable:
     traits = _traits(gang)
     try:
         hash(traits)
-    except TypeError:  # a speed law that cannot be compared: a class of its own
+    except TypeError:  # a speed law that has no hash: a class of its own
         return gang.uid
     return traits

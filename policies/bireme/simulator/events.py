@@ -1,7 +1,7 @@
 """Events of a simulation: a heap in exact time, with one order for events of one moment.
 
-The order is that of :class:`EventKind`, then by name. The cycle runs once all events of a moment
-are handled, so no decision depends on the order in which they were queued.
+Events sort by :class:`EventKind`, then by name. The cycle runs after all events of a moment, so no
+decision depends on the order in which they were queued.
 """
 
 import heapq
@@ -27,10 +27,9 @@ class Event(NamedTuple):
 
     Attributes:
         time: Seconds after the start of the trace.
-        name: A job or a node, also one whose maintenance begins or ends. For node pools see
-            :mod:`bireme.simulator.node_pools`.
-        version: Distinguishes an event that still counts from a stale one. For a wake-up it is the
-            start it belongs to; for a node it is 1 when the node comes up and 0 when it fails.
+        name: The job or node. For node pools see :mod:`bireme.simulator.node_pools`.
+        version: Distinguishes a current event from a stale one. A wake-up carries the number of
+            its start. A node event is 1 when the node comes up and 0 when it fails.
     """
 
     time: float
@@ -51,11 +50,11 @@ class EventQueue:
 
     @property
     def next_time(self) -> float:
-        """Time of the next event; infinity when none is left."""
+        """Time of the next event; infinity without one."""
         return self._heap[0].time if self._heap else math.inf
 
     def push(self, event: Event) -> None:
-        """Add an event, unless it never happens (at infinite time)."""
+        """Add an event, unless its time is infinite."""
         if event.time < math.inf:
             heapq.heappush(self._heap, event)
 

@@ -1,9 +1,9 @@
 """One job in a simulation: the rest of its work, and its history.
 
-Work is counted in seconds of the job's own run time, so that an undisturbed job runs exactly
-``duration_seconds``: at a rate of 1 a second of work takes a second, at a rate of 0.5 two. When a
-start is stopped, only what its last checkpoint holds is kept. A restart first spends the time it
-takes to restore that checkpoint, and so does a change of size, which begins with one.
+Work is counted in seconds of the job's own run time, so an undisturbed job runs exactly
+``duration_seconds``. At a rate of 1 a second of work takes a second, at a rate of 0.5 two. A
+stopped job keeps only the work in its last checkpoint. A restart first restores that checkpoint. A
+resize saves a checkpoint and then restores it too.
 """
 
 import math
@@ -21,7 +21,7 @@ from bireme.simulator.physics.model import Course
 from bireme.simulator.workload import TraceJob, WorkLeft
 
 MIN_ESTIMATE: Final = 0.1
-"""The share of its first estimate that a gang is always expected to run still."""
+"""The lowest estimate after a stop, as a share of the first estimate."""
 
 
 @dataclass(slots=True, eq=False)
@@ -30,18 +30,18 @@ class SimulatedJob:
 
     Attributes:
         trace_job: The job as the trace states it.
-        gang: The gang as it waits, or would wait if it were stopped now; the same object for as
-            long as nothing happens to it.
-        work_seconds: What is left, at a rate of 1, as of the last :meth:`advance`.
-        first_estimate: How long its first start was expected to run; None when it was not known.
-        known_seconds: The same of its present or next start, leaving its own reports aside.
-        stated_seconds: What its owner estimated; None for no estimate.
+        gang: The waiting gang, or the gang that would wait after a stop. The object changes only
+            when something happens to the job.
+        work_seconds: Remaining work at a rate of 1, as of the last :meth:`advance`.
+        first_estimate: Expected run time of the first start; None when it was not known.
+        known_seconds: Expected run time of the present or next start, without its own reports.
+        stated_seconds: The owner's estimate; None for no estimate.
         running: The places it holds; None while it waits.
-        course: How its work is spread over time at its present size; None for evenly.
+        course: Distribution of its work over time at its present size; None for even.
         straggler: Speed of its slowest replica in this start, up to 1.
         version: Grows when its finish moves, so that the event of the old finish is stale.
-        starts: How often it was started.
-        is_reservation_binding: Whether its first reservation is counted as honoured or not.
+        starts: Number of starts.
+        is_reservation_binding: Whether the metrics count if its first reservation is honoured.
         kept_seconds: Running time of earlier starts up to their last checkpoints.
     """
 
@@ -96,24 +96,24 @@ class SimulatedJob:
 
     def advance(self, now: float, checkpoint_seconds: float) -> None:
         """Work at the present rate up to ``now``, with checkpoints ``checkpoint_seconds`` apart."""
-        if now <= self._advanced_to:  # it still starts up, or restores a checkpoint
+        if now <= self._advanced_to:  # the job still starts up, or restores a checkpoint
             return
         saved_at = _last_checkpoint(self._work_began, now, checkpoint_seconds)
         if saved_at > self._advanced_to:
-            self._saved_at, self._saved_seconds = saved_at, self._left_at(saved_at)
-        self.work_seconds = self._left_at(now)
+            self._saved_at, self._saved_seconds = saved_at, self._work_left_at(saved_at)
+        self.work_seconds = self._work_left_at(now)
         self._advanced_to = now
 
-    def _left_at(self, moment: float) -> float:
-        """Return the work left at ``moment``, if it goes on at its present rate until then."""
+    def _work_left_at(self, moment: float) -> float:
+        """Return the work left at ``moment``, at the present rate until then."""
         done = max(0.0, moment - self._advanced_to) * self.rate
         if self.course is None:
             return max(0.0, self.work_seconds - done)
         whole = self.trace_job.duration_seconds
-        return whole * self.course.left_after(self.work_seconds / whole, done / whole)
+        return whole * self.course.remaining_after(self.work_seconds / whole, done / whole)
 
     def _seconds_for(self, work_seconds: float) -> float:
-        """Return how long the last ``work_seconds`` take at the present rate, at most infinity."""
+        """Return the time of the last ``work_seconds`` at the present rate; may be infinite."""
         if not work_seconds:
             return 0.0
         if self.course is not None:
@@ -122,7 +122,7 @@ class SimulatedJob:
         return work_seconds / self.rate if self.rate > 0 else math.inf
 
     def finish_at(self, rate: float, course: Course | None = None) -> float:
-        """Set the rate in work seconds per second; return when it finishes, infinity for never.
+        """Set the rate in work seconds per second; return the finish, infinity for never.
 
         With a ``course``, ``rate`` is the mean over a whole training.
         """
@@ -133,9 +133,9 @@ class SimulatedJob:
     def resize(
         self, running: RunningGang, now: float, nodes: NodeTable, restart_seconds: float
     ) -> None:
-        """Save a checkpoint and go on, on the places of ``running``."""
+        """Save a checkpoint and continue on the places of ``running``."""
         self._end_segment(now, "resized", nodes)
-        # Before its work began there is nothing to save, and its start-up time is spent anyway.
+        # Before its work began there is nothing to save; the start-up time is spent in any case.
         self._saved_at, self._saved_seconds = max(now, self._work_began), self.work_seconds
         self._advanced_to = max(self._advanced_to, now + restart_seconds)
         self._segment_began = now
@@ -149,16 +149,16 @@ class SimulatedJob:
         self.work_seconds = self._saved_seconds
         self.kept_seconds += self._saved_at - self._work_began
         if self.first_estimate is not None:
-            least = MIN_ESTIMATE * self.first_estimate
-            # Never nothing, however long it ran: estimates are wrong.
-            left = max(least, self.first_estimate - self.kept_seconds)
-            self.known_seconds = left + restart_seconds
+            min_seconds = MIN_ESTIMATE * self.first_estimate
+            # Never 0, however long it ran: the estimate was wrong.
+            remaining_seconds = max(min_seconds, self.first_estimate - self.kept_seconds)
+            self.known_seconds = remaining_seconds + restart_seconds
         self.gang = replace(
             self.gang,
             # The time it ran does not count as wait.
             arrived=self.gang.arrived + attained,
             interrupted=True,
-            displaced=ended_by != "preempted",  # it was stopped for nobody else
+            displaced=ended_by != "preempted",  # no other gang took its places
             evictions=self.gang.evictions + is_preempted,
             yields=self.gang.yields + (is_preempted and was_lent),
             attained_seconds=self.gang.attained_seconds + attained,
@@ -168,7 +168,7 @@ class SimulatedJob:
         self.gang = apply_progress_report(self.gang)
 
     def finish(self, now: float, nodes: NodeTable) -> float:
-        """End its last run; return how long it would have run in one undisturbed start, seconds."""
+        """End its last run; return the seconds of one undisturbed start."""
         self._end_segment(now, "finished", nodes)
         return self.kept_seconds + now - self._work_began
 
@@ -180,7 +180,7 @@ class SimulatedJob:
             finished=finished,
             segments=tuple(self.segments),
             verdict=verdict if self.started is None else "",
-            preemptions=sum(each.ended_by == "preempted" for each in self.segments),
+            preemptions=sum(segment.ended_by == "preempted" for segment in self.segments),
             resizes=self.resizes,
             reserved_start=self.reserved_start,
             wait_bound_seconds=self.wait_bound_seconds,
@@ -191,26 +191,32 @@ class SimulatedJob:
         self._end_segment(now, "still running", nodes)
 
     def _end_segment(self, now: float, ended_by: str, nodes: NodeTable) -> float:
-        """Record the segment; return how long the start has lasted, seconds."""
+        """Record the segment; return the seconds since the start."""
         running = self.running_now
         places = _places(running.placement, nodes)
         self.segments.append(RunSegment(self._segment_began, now, places, ended_by))
         self.running = None
-        self.version += 1  # its finish, which was queued when it started, is stale
+        self.version += 1  # the queued finish event is stale
         return now - running.started
 
     def report(self, now: float) -> RunningGang | None:
-        """Report progress if that is due; return it with the report, None where it is not due."""
-        reporting, running, before = self.trace_job.reporting, self.running_now, self.gang.progress
-        if reporting is None or not reporting.is_due(before, now):
+        """Report progress; return the gang with its report, None where no report is due."""
+        reporting, running, previous = (
+            self.trace_job.reporting,
+            self.running_now,
+            self.gang.progress,
+        )
+        if reporting is None or not reporting.is_due(previous, now):
             return None
-        left = self._left_at(now)
+        work_seconds = self._work_left_at(now)
         work = WorkLeft(
-            left=left / self.trace_job.duration_seconds if self.trace_job.duration_seconds else 0.0,
-            seconds=self._seconds_for(left),
+            share=work_seconds / self.trace_job.duration_seconds
+            if self.trace_job.duration_seconds
+            else 0.0,
+            seconds=self._seconds_for(work_seconds),
             steps=self.trace_job.steps,
         )
-        report = reporting.report(before, now, work)
+        report = reporting.report(previous, now, work)
         report = with_anchor(report, self.gang.attained_seconds, running.started)
         reported = replace(self.gang, progress=report, estimated_seconds=self.known_seconds)
         self.gang = apply_progress_report(reported, running)
@@ -218,17 +224,19 @@ class SimulatedJob:
         return self.running
 
     def count_steps(self) -> None:
-        """Write the steps done and left into its gang, as of the last advance."""
+        """Write the done and remaining steps into its gang, as of the last advance."""
         if self.trace_job.steps is not None and self.trace_job.duration_seconds:
-            left = self.trace_job.steps * self.work_seconds / self.trace_job.duration_seconds
-            done = self.trace_job.steps - left
-            self.gang = replace(self.gang, remaining_steps=left, done_steps=done)
+            remaining_steps = (
+                self.trace_job.steps * self.work_seconds / self.trace_job.duration_seconds
+            )
+            done = self.trace_job.steps - remaining_steps
+            self.gang = replace(self.gang, remaining_steps=remaining_steps, done_steps=done)
 
 
 def _last_checkpoint(began: float, now: float, checkpoint_seconds: float) -> float:
     if checkpoint_seconds <= 0:  # every moment is a checkpoint
         return now
-    if math.isinf(checkpoint_seconds):  # there is none
+    if math.isinf(checkpoint_seconds):  # the job saves no checkpoint
         return began
     return began + math.floor((now - began) / checkpoint_seconds) * checkpoint_seconds
 

@@ -1,9 +1,9 @@
 """Windows of a trace, and clusters of the size that gives a window a certain load.
 
-The offered load of a window is the mean number of GPUs that would be in use between its first and
-its last submission, were every job started at once; runs count only up to the last submission,
-because what lasts longer loads an emptying cluster. The cluster is as small as the load asks, in
-whole nodes, and submissions are stretched or drawn together by as much as makes the load exact.
+The offered load of a window is the mean number of GPUs in use between its first and its last
+submission, if every job started at once. Runs count only up to the last submission, because later
+work loads an emptying cluster. The cluster is as small as the load allows, in whole nodes.
+Submissions are then stretched or drawn together until the load is exact.
 """
 
 from collections.abc import Sequence
@@ -32,32 +32,32 @@ class Window:
     offered_gpus: float
 
     def nodes(self, load: float) -> Sequence[Node]:
-        """Return the cluster that it loads to ``load``: its own nodes, or some of 8 GPUs."""
-        wanted = self.offered_gpus / load
+        """Return the cluster that has load ``load``: the trace's own nodes, or nodes of 8 GPUs."""
+        gpus = self.offered_gpus / load
         if not self.trace.nodes:
-            return parse_nodes(f"{max(1, round(wanted / GPUS_PER_NODE))}x{GPUS_PER_NODE}")
+            return parse_nodes(f"{max(1, round(gpus / GPUS_PER_NODE))}x{GPUS_PER_NODE}")
         offered = np.cumsum([DEFAULT.count(node.allocatable) for node in self.trace.nodes])
-        return self.trace.nodes[: int(np.searchsorted(offered, wanted)) + 1]
+        return self.trace.nodes[: int(np.searchsorted(offered, gpus)) + 1]
 
     def at(self, load: float) -> Trace:
-        """Return the jobs, submitted at the pace that loads :meth:`nodes` to ``load`` exactly."""
+        """Return the jobs at the pace of submission that loads :meth:`nodes` to ``load``."""
         capacity = load * sum(DEFAULT.count(node.allocatable) for node in self.nodes(load))
         low, high = 0.1, 10.0
-        # Load falls with the pace, but in no closed form: runs count up to the last submission.
+        # Load falls with the pace. No closed form exists: runs count up to the last submission.
         for _ in range(_BISECTIONS):
             pace = (low * high) ** 0.5
-            if offered_gpus(_paced(self.trace, pace)) > capacity:
+            if offered_gpus(_with_pace(self.trace, pace)) > capacity:
                 low = pace
             else:
                 high = pace
-        return _paced(self.trace, high)
+        return _with_pace(self.trace, high)
 
     def first(self, jobs: int) -> "Window":
-        """Return the first ``jobs`` of them, and the load they offer."""
-        return made(self.number, replace(self.trace, jobs=self.trace.jobs[:jobs]))
+        """Return a window of the first ``jobs`` jobs, with the load they offer."""
+        return make_window(self.number, replace(self.trace, jobs=self.trace.jobs[:jobs]))
 
 
-def made(number: int, trace: Trace) -> Window:
+def make_window(number: int, trace: Trace) -> Window:
     """Return ``trace`` as a window, its first submission at 0."""
     first = trace.jobs[0].submitted
     jobs = tuple(replace(job, submitted=job.submitted - first) for job in trace.jobs)
@@ -66,7 +66,7 @@ def made(number: int, trace: Trace) -> Window:
 
 
 def offered_gpus(trace: Trace) -> float:
-    """Return the mean GPUs in use up to the last submission, were every job started at once."""
+    """Return the mean GPUs in use up to the last submission, if every job started at once."""
     first, last = trace.jobs[0].submitted, trace.jobs[-1].submitted
     if not first < last:
         raise TraceError(
@@ -77,15 +77,15 @@ def offered_gpus(trace: Trace) -> float:
     return work / (last - first)
 
 
-def _paced(trace: Trace, pace: float) -> Trace:
+def _with_pace(trace: Trace, pace: float) -> Trace:
     jobs = (replace(job, submitted=job.submitted * pace) for job in trace.jobs)
     return replace(trace, jobs=tuple(jobs))
 
 
 def stretch(trace: Trace, number: int, begin_days: float, days: float, take: slice) -> Window:
-    """Return the jobs that ``take`` keeps of those submitted in so many ``days``, from 0 on.
+    """Return a window of ``days`` from ``begin_days`` on; ``take`` selects among its jobs.
 
-    Raises TraceError when there are fewer than two of them.
+    Raises TraceError when fewer than two jobs remain.
     """
     begin, end = begin_days * DAY, (begin_days + days) * DAY
     jobs = tuple(job for job in trace.jobs if begin <= job.submitted < end)[take]
@@ -94,4 +94,4 @@ def stretch(trace: Trace, number: int, begin_days: float, days: float, take: sli
             f"{trace.name}: {len(jobs)} jobs are kept of days {begin_days:g} to "
             f"{begin_days + days:g}; take a longer window, or keep more of its jobs"
         )
-    return made(number, replace(trace, jobs=jobs))
+    return make_window(number, replace(trace, jobs=jobs))

@@ -1,6 +1,7 @@
 """The nodes of a simulated cluster, from a short text.
 
-``64x8,16x4`` is 64 nodes of 8 GPUs and 16 of 4, in that order. Racks take equal runs of them.
+``64x8,16x4`` is 64 nodes of 8 GPUs and 16 of 4, in that order. A rack is a run of nodes; all racks
+are about equal.
 """
 
 import re
@@ -14,12 +15,12 @@ from bireme.core.settings import SchedulingSettings
 from bireme.simulator.cluster import RACK_LEVEL
 
 POOL_LABEL = SchedulingSettings().node_pool_label
-"""Its value is the agent of a multi-agent policy to which a node belongs."""
+"""The label of a node's pool, which is its agent under a multi-agent policy."""
 
 DELAY_SECONDS = 180.0
-"""Delay from asking for a node until it is there, by default."""
+"""The default delay from the request of a node until it is ready."""
 
-# Generous, so that GPUs decide what fits, and in proportion, as in a common server of 8 GPUs.
+# Generous, so that GPUs are the limit, and in the proportion of a common server of 8 GPUs.
 _CPU_MILLIS_PER_GPU = 12_000
 _MEMORY_BYTES_PER_GPU = 128 * 2**30
 _PODS = 110
@@ -38,25 +39,25 @@ def parse_nodes(text: str, racks: int | None = None) -> list[Node]:
             raise SettingError(
                 f"nodes is {text!r}, of which {part!r} is no COUNTxGPUS; write 64x8, or 64x8,16x4"
             )
-        gpus += [(int(match[2]), _numbered("pool", place, len(parts)))] * int(match[1])
+        gpus += [(int(match[2]), _name_of("pool", place, len(parts)))] * int(match[1])
     if racks is not None and not 1 <= racks <= len(gpus):
         raise SettingError(f"racks is {racks}; give 1 to {len(gpus)}, the number of nodes")
     nodes = []
     for index, (count, pool) in enumerate(gpus):
         labels = {POOL_LABEL: pool}
         if racks is not None:
-            labels[RACK_LEVEL] = _numbered("rack", index * racks // len(gpus), racks)
-        name, size = _numbered("node", index, len(gpus)), count or 8
+            labels[RACK_LEVEL] = _name_of("rack", index * racks // len(gpus), racks)
+        name, size = _name_of("node", index, len(gpus)), count or 8
         amounts = size * _CPU_MILLIS_PER_GPU, size * _MEMORY_BYTES_PER_GPU
         nodes.append(_node(name, count, *amounts, labels))
     return nodes
 
 
 def parse_pools(text: str, nodes: Sequence[Node]) -> list[tuple[str, int, int, float]]:
-    """Return the pools of ``nodes``: name, fewest and most nodes, seconds until a node is there.
+    """Return the pools of ``nodes``: name, minimum, maximum, seconds until a node is ready.
 
-    ``text`` is ``MIN`` or ``MIN:SECONDS`` for all of them, or one such for each with commas
-    between. Raises SettingError for anything else.
+    ``text`` is one ``MIN`` or ``MIN:SECONDS`` for all pools, or one for each, separated by commas.
+    Raises SettingError for anything else.
     """
     sizes = Counter(node.labels.get(POOL_LABEL, "") for node in nodes)
     if "" in sizes:
@@ -84,14 +85,14 @@ def agent_nodes(counts: Sequence[tuple[int, int]]) -> list[Node]:
             raise SettingError(
                 f"pool {index} is ({cores}, {gpus}); give at least 1 CPU core and 0 or more GPUs"
             )
-    names = [_numbered("pool", index, len(counts)) for index in range(len(counts))]
+    names = [_name_of("pool", index, len(counts)) for index in range(len(counts))]
     return [
         _node(name, gpus, cores * 1000, max(gpus, 1) * _MEMORY_BYTES_PER_GPU, {POOL_LABEL: name})
         for name, (cores, gpus) in zip(names, counts, strict=True)
     ]
 
 
-def _numbered(word: str, index: int, count: int) -> str:
+def _name_of(word: str, index: int, count: int) -> str:
     # Padded, so that the order by name is the order by number.
     return f"{word}-{index:0{len(str(count - 1))}}"
 

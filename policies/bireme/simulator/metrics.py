@@ -1,10 +1,10 @@
 """Metrics of a simulation: numbers under stable, documented keys (:data:`KEYS`).
 
-Waits are over the jobs that started; completion times, slowdowns and fairness over those that
-finished. The others are never hidden: ``unfinished`` and ``never_started`` count them,
-``max_wait_seconds`` and ``wait_bound_violations`` include jobs that still wait at the end, and what
-unfinished jobs hold is part of ``gpu_utilisation``. Jobs with a configuration fault (one that never
-fits, say) are in ``never_started`` only, because no policy can start them.
+Waits are over the jobs that started. Completion times, slowdowns and fairness are over the jobs
+that finished. The other jobs stay visible: ``unfinished`` and ``never_started`` count them.
+``max_wait_seconds`` and ``wait_bound_violations`` include jobs that still wait at the end.
+``gpu_utilisation`` includes the GPUs of unfinished jobs. Jobs with a configuration fault, such as
+one that never fits, are in ``never_started`` only, because no policy can start them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,85 +28,85 @@ from bireme.simulator.workload import TraceJob
 # ``times[i + 1]``, the last one for ever, and before the first it is 0.
 
 
-def area_between(times: FloatArray, values: FloatArray, began: float, ended: float) -> float:
-    """Return the area under the function from ``began`` to ``ended``."""
-    return float(np.diff(integral(times, values, np.array([began, ended])))[0])
+def area_between(times: FloatArray, values: FloatArray, start: float, end: float) -> float:
+    """Return the area under the function from ``start`` to ``end``."""
+    return float(np.diff(integral(times, values, np.array([start, end])))[0])
 
 
-def mean_between(times: FloatArray, values: FloatArray, began: float, ended: float) -> float:
-    """Return the mean over the time from ``began`` to ``ended``, which is later."""
-    return area_between(times, values, began, ended) / (ended - began)
+def mean_between(times: FloatArray, values: FloatArray, start: float, end: float) -> float:
+    """Return the mean from ``start`` to ``end``; ``end`` must be later."""
+    return area_between(times, values, start, end) / (end - start)
 
 
-def binned(times: FloatArray, values: FloatArray, edges: FloatArray) -> FloatArray:
+def bin_means(times: FloatArray, values: FloatArray, edges: FloatArray) -> FloatArray:
     """Return the means over the bins between ascending ``edges``, shape (edges - 1,)."""
     area = integral(times, values, edges)
     return np.asarray(np.diff(area) / np.diff(edges))
 
 
-def integral(times: FloatArray, values: FloatArray, at: FloatArray) -> FloatArray:
-    """Return the area under the function from its first step to each of ``at``, in its shape."""
+def integral(times: FloatArray, values: FloatArray, points: FloatArray) -> FloatArray:
+    """Return the area from the first step to each of ``points``, in the shape of ``points``."""
     if not len(times):
-        return np.zeros_like(at)
+        return np.zeros_like(points)
     areas = np.concatenate(([0.0], np.cumsum(values[:-1] * np.diff(times))))
-    beyond = np.maximum(at - times[-1], 0.0) * values[-1]
-    # Between two steps the area grows by a straight line, so that interpolation is exact.
-    return np.asarray(np.interp(at, times, areas) + beyond)
+    beyond = np.maximum(points - times[-1], 0.0) * values[-1]
+    # Between two steps the area is linear in time, so interpolation is exact.
+    return np.asarray(np.interp(points, times, areas) + beyond)
 
 
 # --- Quantities of single jobs, in order of submission ------------------------------------------
 #
-# A job counts as *faulty* when it never started for a reason that no order of the others can
-# change: it never fits, its queue does not exist.
+# A job is *faulty* when it never started and no order of the jobs can change that: it never fits,
+# or its queue does not exist.
 
 MIN_SECONDS: Final = 1.0
-"""Shorter jobs count as this long in slowdown and fairness, lest a job of 0 s divide by zero."""
+"""Shorter jobs count as this long in slowdown and fairness; a job of 0 s would divide by zero."""
 
 _EXACT: Final = 1e-9
-"""Demand in nodes is a sum of fractions: a lack up to this is rounding."""
+"""Demand in nodes is a sum of fractions: a shortage up to this is rounding."""
 
 _FAULTS: Final = frozenset(reason.value for reason in Reason if reason.is_configuration_fault)
 
 
-def waited_seconds(outcome: Outcome) -> FloatArray:
-    """Return seconds from submission to the first start, of the jobs that started."""
+def wait_seconds(outcome: Outcome) -> FloatArray:
+    """Return the seconds from submission to the first start of every job that started."""
     starts = [r.started - r.job.submitted for r in outcome.jobs if r.started is not None]
     return np.array(starts, dtype=float)
 
 
 def completion_seconds(outcome: Outcome) -> FloatArray:
-    """Return seconds from submission to the finish (job completion time), of finished jobs."""
+    """Return the seconds from submission to the finish (JCT) of every finished job."""
     ends = [r.finished - r.job.submitted for r in outcome.jobs if r.finished is not None]
     return np.array(ends, dtype=float)
 
 
 def slowdowns(outcome: Outcome) -> FloatArray:
-    """Return completion time over the job's own run time, of the jobs that finished."""
-    return np.asarray(completion_seconds(outcome) / _own_seconds(finished(outcome)))
+    """Return completion time / own run time of every finished job."""
+    return np.asarray(completion_seconds(outcome) / _own_seconds(select_finished(outcome)))
 
 
 def fairness(outcome: Outcome) -> FloatArray:
-    """Return finish-time fairness of finished jobs; above 1 a job was worse off than alone.
+    """Return the finish-time fairness of finished jobs; above 1 a job was worse off than alone.
 
-    ``rho = T_shared / T_independent`` (Mahajan et al., Themis, NSDI 2020): the completion time
-    over the run time on 1/n of the cluster, ``n`` being the mean number of jobs that waited or ran
-    during the job's life, itself included. A job that asks for ``k`` times its share of the GPUs
-    runs ``max(k, 1)`` times as long there; Themis has ``T_independent = T_alone * n`` for all.
+    ``rho = T_shared / T_independent`` (Mahajan et al., Themis, NSDI 2020) divides the completion
+    time by the run time on 1/n of the cluster. ``n`` is the mean number of jobs that waited or ran
+    during the job's life, itself included. A job that requests ``k`` times its share of the GPUs
+    runs ``max(k, 1)`` times as long there. Themis uses ``T_independent = T_alone * n`` for all.
     """
-    done = finished(outcome)
-    submitted = np.array([record.job.submitted for record in done], dtype=float)
+    records = select_finished(outcome)
+    submitted = np.array([record.job.submitted for record in records], dtype=float)
     shared = completion_seconds(outcome)
     times, present = _presence(outcome)
     ends = integral(times, present, submitted + shared)
     area = ends - integral(times, present, submitted)
-    # A job of no time at all shared the cluster with itself alone.
+    # A job of 0 s shared the cluster with no other job.
     sharers = np.maximum(area / np.maximum(shared, np.finfo(float).tiny), 1.0)
-    asked = np.array([record.job.gpus for record in done], dtype=float)
-    shares_asked = asked * sharers / max(outcome.total_gpus, 1)
-    return np.asarray(shared / (_own_seconds(done) * np.maximum(shares_asked, 1.0)))
+    gpus = np.array([record.job.gpus for record in records], dtype=float)
+    cluster_shares = gpus * sharers / max(outcome.total_gpus, 1)
+    return np.asarray(shared / (_own_seconds(records) * np.maximum(cluster_shares, 1.0)))
 
 
-def finished(outcome: Outcome) -> list[JobRecord]:
+def select_finished(outcome: Outcome) -> list[JobRecord]:
     """Return the jobs that finished."""
     return [record for record in outcome.jobs if record.finished is not None]
 
@@ -119,10 +119,10 @@ def is_faulty(record: JobRecord) -> bool:
 def gpus_by_node(record: JobRecord, segment: RunSegment) -> dict[str, int]:
     """Return the GPUs that a job held in ``segment``, by node name."""
     gpus = _gpus_by_task(record.job)
-    held: dict[str, int] = {}
+    by_node: dict[str, int] = {}
     for task, node, count in segment.places:
-        held[node] = held.get(node, 0) + gpus[task] * count
-    return held
+        by_node[node] = by_node.get(node, 0) + gpus[task] * count
+    return by_node
 
 
 def _gpus_by_task(job: TraceJob) -> dict[str, int]:
@@ -131,43 +131,45 @@ def _gpus_by_task(job: TraceJob) -> dict[str, int]:
 
 
 def gpu_seconds(record: JobRecord) -> float:
-    """Return GPUs times the seconds for which they were held, over all segments of a job."""
+    """Return the GPU-seconds of a job over all its segments."""
     return sum(
         (segment.ended - segment.began) * sum(gpus_by_node(record, segment).values())
         for segment in record.segments
     )
 
 
-def node_seconds(outcome: Outcome, began: float, ended: float) -> float:
-    """Return nodes times the seconds for which they were there or on their way."""
+def node_seconds(outcome: Outcome, start: float, end: float) -> float:
+    """Return the node-seconds of all nodes that were present or requested."""
     fixed = outcome.nodes - sum(pool.maximum for pool in outcome.pools)
-    changing = (area_between(pool.times, pool.asked, began, ended) for pool in outcome.pools)
-    return fixed * (ended - began) + sum(changing)
+    changing = (
+        area_between(pool.times, pool.requested_nodes, start, end) for pool in outcome.pools
+    )
+    return fixed * (end - start) + sum(changing)
 
 
-def gpu_seconds_there(outcome: Outcome, began: float, ended: float) -> float:
-    """Return GPUs times the seconds for which their nodes were there."""
+def gpu_seconds_there(outcome: Outcome, start: float, end: float) -> float:
+    """Return the GPU-seconds of all present nodes."""
     fixed = outcome.total_gpus - sum(pool.maximum * pool.gpus_per_node for pool in outcome.pools)
     changing = (
-        pool.gpus_per_node * area_between(pool.times, pool.there, began, ended)
+        pool.gpus_per_node * area_between(pool.times, pool.ready_nodes, start, end)
         for pool in outcome.pools
     )
-    return fixed * (ended - began) + sum(changing)
+    return fixed * (end - start) + sum(changing)
 
 
-def short_seconds(pool: PoolSeries, began: float, ended: float) -> float:
-    """Return for how long a node pool was asked for more nodes than it had."""
-    is_short = (pool.demand > pool.there + _EXACT).astype(float)
-    return area_between(pool.times, is_short, began, ended)
+def short_seconds(pool: PoolSeries, start: float, end: float) -> float:
+    """Return the seconds during which the demand for a node pool exceeded its nodes."""
+    is_short = (pool.demand > pool.ready_nodes + _EXACT).astype(float)
+    return area_between(pool.times, is_short, start, end)
 
 
 def first_submission(outcome: Outcome) -> float:
-    """Return seconds after the start of the trace; 0 without jobs."""
+    """Return the first submission, seconds after the start of the trace; 0 without jobs."""
     return min((record.job.submitted for record in outcome.jobs), default=0.0)
 
 
 def last_end(outcome: Outcome) -> float:
-    """Return when the last run ended, else the last submission, seconds after the start."""
+    """Return the end of the last run, else the last submission, seconds after the start."""
     submitted = max((record.job.submitted for record in outcome.jobs), default=0.0)
     ends = (record.segments[-1].ended for record in outcome.jobs if record.segments)
     return max(ends, default=submitted)
@@ -178,12 +180,12 @@ def _own_seconds(records: Sequence[JobRecord]) -> FloatArray:
 
 
 def _presence(outcome: Outcome) -> tuple[FloatArray, FloatArray]:
-    """Return how many jobs waited or ran, as a step function; faulty ones ask for no share."""
-    ended = last_end(outcome)
+    """Return the number of jobs that waited or ran, without faulty ones, as a step function."""
+    end = last_end(outcome)
     records = [record for record in outcome.jobs if not is_faulty(record)]
-    came = [record.job.submitted for record in records]
-    left = [max(ended, r.job.submitted) if r.finished is None else r.finished for r in records]
-    times = np.array(came + left, dtype=float)
+    arrivals = [record.job.submitted for record in records]
+    departures = [max(end, r.job.submitted) if r.finished is None else r.finished for r in records]
+    times = np.array(arrivals + departures, dtype=float)
     changes = np.repeat([1.0, -1.0], len(records))
     order = np.argsort(times, kind="stable")
     return times[order], np.cumsum(changes[order])
@@ -192,7 +194,7 @@ def _presence(outcome: Outcome) -> tuple[FloatArray, FloatArray]:
 Number: TypeAlias = int | float | None
 
 _PUNCTUAL_SECONDS: Final = 1e-3
-"""A job started when its wait bound passes is in time, whatever the last bits of the clock say."""
+"""A job that starts at its wait bound is in time: this much is rounding."""
 
 STATISTICS: Final = {
     "mean": "mean",
@@ -219,9 +221,9 @@ KEYS: Final[Mapping[str, str]] = {
     "unfinished": "jobs that started and had not finished at the end of the simulation",
     "never_started": "jobs that never started, those that never fit included",
     **{
-        f"{statistic}_{name}": f"{words}: {meaning}"
+        f"{statistic}_{name}": f"{label}: {meaning}"
         for name, meaning in _DISTRIBUTIONS.items()
-        for statistic, words in STATISTICS.items()
+        for statistic, label in STATISTICS.items()
     },
     "max_wait_seconds": "maximum: seconds from submission to the first start, or to the end for "
     "jobs that still wait then",
@@ -265,7 +267,7 @@ class Statistics:
 
 @dataclass(frozen=True, slots=True)
 class SimulationMetrics:
-    """One simulation in numbers; :data:`KEYS` says what each means."""
+    """One simulation in numbers; :data:`KEYS` explains each."""
 
     policy: str
     trace: str
@@ -308,11 +310,11 @@ class SimulationMetrics:
 def measure(outcome: Outcome) -> SimulationMetrics:
     """Return the metrics of one simulation."""
     records, counts = outcome.jobs, outcome.counts
-    finished_count = len(finished(outcome))
+    finished_count = len(select_finished(outcome))
     started = sum(record.started is not None for record in records)
-    began, ended = first_submission(outcome), last_end(outcome)
-    available = gpu_seconds_there(outcome, began, ended)
-    short = sum(short_seconds(pool, began, ended) for pool in outcome.pools)
+    start, end = first_submission(outcome), last_end(outcome)
+    available = gpu_seconds_there(outcome, start, end)
+    short = sum(short_seconds(pool, start, end) for pool in outcome.pools)
     return SimulationMetrics(
         policy=outcome.policy,
         trace=outcome.trace,
@@ -321,20 +323,20 @@ def measure(outcome: Outcome) -> SimulationMetrics:
         finished=finished_count,
         unfinished=started - finished_count,
         never_started=len(records) - started,
-        wait_seconds=_waits(outcome, ended),
+        wait_seconds=_waits(outcome, end),
         jct_seconds=Statistics.of(completion_seconds(outcome)),
         slowdown=Statistics.of(slowdowns(outcome)),
         finish_time_fairness=Statistics.of(fairness(outcome)),
-        makespan_seconds=ended - began,
-        node_hours=node_seconds(outcome, began, ended) / 3600,
+        makespan_seconds=end - start,
+        node_hours=node_seconds(outcome, start, end) / 3600,
         short_hours=short / 3600 if outcome.pools else None,
         # From the segments, which are exact; the series may have been thinned out.
         gpu_utilisation=sum(map(gpu_seconds, records)) / available if available else None,
-        mean_fragmentation=_fragmentation(outcome, began, ended),
+        mean_fragmentation=_fragmentation(outcome, start, end),
         preemptions=sum(record.preemptions for record in records),
         moves=counts.get("moves", 0),
         resizes=sum(record.resizes for record in records),
-        wait_bound_violations=_violations(outcome, ended),
+        wait_bound_violations=_violations(outcome, end),
         reservations=counts.get("reservations", 0),
         reservations_honoured=counts.get("reservations_honoured", 0),
         backfills=counts.get("backfills", 0),
@@ -343,37 +345,37 @@ def measure(outcome: Outcome) -> SimulationMetrics:
     )
 
 
-def _waits(outcome: Outcome, ended: float) -> Statistics:
-    over = Statistics.of(waited_seconds(outcome))
+def _waits(outcome: Outcome, end: float) -> Statistics:
+    over = Statistics.of(wait_seconds(outcome))
     lasting = [
-        max(0.0, ended - record.job.submitted)
+        max(0.0, end - record.job.submitted)
         for record in outcome.jobs
         if record.started is None and not is_faulty(record)
     ]
     return replace(over, max=max([*lasting, over.max or 0.0])) if lasting else over
 
 
-def _violations(outcome: Outcome, ended: float) -> int:
+def _violations(outcome: Outcome, end: float) -> int:
     return sum(
-        (ended if record.started is None else record.started) - record.job.submitted
+        (end if record.started is None else record.started) - record.job.submitted
         > record.wait_bound_seconds + _PUNCTUAL_SECONDS
         for record in outcome.jobs
         if not is_faulty(record)
     )
 
 
-def _fragmentation(outcome: Outcome, began: float, ended: float) -> float | None:
-    if not outcome.total_gpus or ended <= began:
+def _fragmentation(outcome: Outcome, start: float, end: float) -> float | None:
+    if not outcome.total_gpus or end <= start:
         return None
     series = outcome.series
-    free = mean_between(series.times, series.fragmented_gpus, began, ended)
+    free = mean_between(series.times, series.fragmented_gpus, start, end)
     return free / outcome.total_gpus
 
 
 def fee_dollars(outcome: Outcome, nodes: Sequence[Node]) -> FloatArray:
     """Return the fee of every job in dollars, shape (jobs,).
 
-    It is the sum over its runs and machines of rent, GPUs and hours (Xing et al., DAS).
+    The fee sums rent * GPUs * hours over its runs and machines (Xing et al., DAS).
     """
     prices = {
         node.name: gpu_model(node.labels.get(GPU_MODEL_LABEL, "")).dollars_per_hour

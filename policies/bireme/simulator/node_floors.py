@@ -1,11 +1,11 @@
-"""Floors of node pools: the forecasts that keep nodes for jobs that have not come yet.
+"""Floors of node pools: forecasts that keep nodes ready for future jobs.
 
-``fixed``     All nodes a pool may have are there all the time.
-``reactive``  Nodes are asked for when gangs wait for them, and for no other reason.
-``oracle``    The most that was asked for in each hour of a first run with all nodes there.
+``fixed``     All nodes of a pool are always present.
+``reactive``  Nodes are requested only for waiting gangs.
+``oracle``    The highest demand in each hour of a first run with all nodes present.
 
-Any other name is a forecaster's: every night it forecasts what was recorded until then, as the
-nightly job of a cluster does, which takes the seasonal-naive forecast where that did better.
+Any other name is a forecaster. Every night it forecasts from the recorded history, as the nightly
+job of a cluster does. That job falls back to the seasonal-naive forecast where it did better.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,8 +38,8 @@ def with_floor(
 ) -> list[NodePool]:
     """Return ``pools`` with the forecasts of the floor called ``name``, one of :data:`FLOORS`.
 
-    The oracle alone uses ``run_with``; ``quantile`` of a forecast becomes the floor. Raises
-    SettingError as :func:`check_floor`.
+    Only the oracle uses ``run_with``. ``quantile`` of a forecast becomes the floor. Raises
+    SettingError as :func:`check_floor` does.
     """
     check_floor(name)
     if name == REACTIVE:
@@ -47,14 +47,14 @@ def with_floor(
     if name == FIXED:
         return [replace(p, bounds=replace(p.bounds, minimum=p.bounds.maximum)) for p in pools]
     if name == ORACLE:
-        seen = run_with(with_floor(FIXED, pools, run_with)).pools
-        return [replace(p, forecast=oracle_forecast(s)) for p, s in zip(pools, seen, strict=True)]
+        series = run_with(with_floor(FIXED, pools, run_with)).pools
+        return [replace(p, forecast=oracle_forecast(s)) for p, s in zip(pools, series, strict=True)]
     candidates = make([name], steps=HORIZON_HOURS)
     return [replace(p, forecast=nightly_forecast(candidates, p, quantile)) for p in pools]
 
 
 def check_floor(name: str) -> None:
-    """Raise SettingError unless a floor is called ``name`` and what it needs is installed."""
+    """Raise SettingError unless a floor is called ``name`` and its library is installed."""
     if name not in FLOORS:
         raise SettingError(f"no floor is called {name!r}; {nearest(name, FLOORS)}")
     try:
@@ -76,18 +76,20 @@ def nightly_forecast(candidates: Sequence[Forecaster], pool: NodePool, quantile:
     return forecast
 
 
-def oracle_forecast(seen: PoolSeries) -> Forecast:
-    """Return a forecast that knows the most demand of every hour, from a run that had it."""
-    hours = (seen.times // HOUR).astype(np.int64)
-    most = np.zeros(int(hours.max(initial=0)) + 1 + HORIZON_HOURS)
-    np.maximum.at(most, hours, seen.demand)
-    # What was asked for last before an hour still is when it begins.
-    before = np.searchsorted(seen.times, HOUR * np.arange(len(most)), side="right") - 1
-    most = np.where(before >= 0, np.maximum(most, seen.demand[before]), most)
+def oracle_forecast(series: PoolSeries) -> Forecast:
+    """Return a forecast that knows the highest demand of every hour from an earlier run."""
+    hours = (series.times // HOUR).astype(np.int64)
+    peaks = np.zeros(int(hours.max(initial=0)) + 1 + HORIZON_HOURS)
+    np.maximum.at(peaks, hours, series.demand)
+    # The last demand before an hour still holds when it begins.
+    previous = np.searchsorted(series.times, HOUR * np.arange(len(peaks)), side="right") - 1
+    peaks = np.where(previous >= 0, np.maximum(peaks, series.demand[previous]), peaks)
 
     def forecast(now: float, _: PoolHistory) -> Sequence[HourForecast]:
         first = int(now // HOUR)
-        ahead = most[first : first + HORIZON_HOURS].tolist()
-        return [HourForecast(HOUR * (first + i), nodes, nodes) for i, nodes in enumerate(ahead)]
+        next_peaks = peaks[first : first + HORIZON_HOURS].tolist()
+        return [
+            HourForecast(HOUR * (first + i), nodes, nodes) for i, nodes in enumerate(next_peaks)
+        ]
 
     return forecast

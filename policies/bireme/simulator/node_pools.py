@@ -1,13 +1,13 @@
 """Node pools that grow and shrink while a simulation runs.
 
-The core decides the size, as in the operator after every cycle: what waiting gangs want, and the
-floor of each pool (:func:`bireme.core.node_floor.floor`). The floor is computed again when time
-alone may change it: with a new forecast, at another hour or the lead time before one, and when an
-empty node's cool-down is over. Nodes that are asked for come after a delay, empty ones go at once,
-the longest empty first.
+The core decides the size, as in the operator after every cycle. The size follows the demand of
+waiting gangs and the floor of each pool (:func:`bireme.core.node_floor.floor`). The floor is
+computed again when time alone may change it: with a new forecast, at each hour and the lead time
+before it, and after an empty node's cool-down. Requested nodes come after a delay. Empty nodes go
+at once, the longest empty first.
 
-Events of :attr:`EventKind.POOL` carry the name of a node that has come, or none and, as their
-version, the :class:`_Timer` that is due.
+Events of :attr:`EventKind.POOL` carry the name of a new node. A timer event has no name; its
+version is the :class:`_Timer` that is due.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,12 +39,12 @@ Forecast: TypeAlias = Callable[[float, PoolHistory], Sequence[node_floor.HourFor
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NodePool:
-    """The settings of a pool; ``bounds.minimum`` nodes are there at the start.
+    """The settings of a pool; ``bounds.minimum`` nodes are ready at the start.
 
     Attributes:
-        name: The value of :data:`POOL_LABEL` on its nodes, of which there are ``bounds.maximum``.
-        delay_seconds: From asking for a node until it is there.
-        forecast: Called every night; None to ask for nodes only once gangs wait for them.
+        name: The value of :data:`POOL_LABEL` on its ``bounds.maximum`` nodes.
+        delay_seconds: From the request of a node until it is ready.
+        forecast: Called every night; None to request nodes only for waiting gangs.
         history: Demand before the start of the simulation, which is at 0.
     """
 
@@ -59,9 +59,9 @@ class SimulatedPool:
     """One pool: its nodes, its demand history and its forecast.
 
     Attributes:
-        replicas: Nodes asked for in all, whether they have come or not.
-        wanted: What waiting gangs want ``replicas`` to be; 0 for nothing.
-        coming: Names of nodes that are asked for and have not come.
+        replicas: All requested nodes, ready or coming.
+        wanted: The ``replicas`` that waiting gangs need; 0 for none.
+        coming: Names of requested nodes that are not ready yet.
     """
 
     def __init__(self, spec: NodePool, cluster: SimulatedCluster) -> None:
@@ -91,7 +91,7 @@ class SimulatedPool:
         self.record(0.0)
 
     def growable(self) -> GrowablePool:
-        """Return the nodes that a cycle may ask for."""
+        """Return the nodes that a cycle may request."""
         return GrowablePool(
             self.spec.name,
             self._template,
@@ -102,7 +102,7 @@ class SimulatedPool:
         )
 
     def state(self) -> node_floor.PoolState:
-        """Return what the decision about the number of nodes depends on."""
+        """Return the inputs of the decision about the number of nodes."""
         return node_floor.PoolState(
             replicas=self.replicas,
             needed=self._needed,
@@ -116,47 +116,47 @@ class SimulatedPool:
         )
 
     def scale(self, now: float) -> tuple[list[str], list[str]]:
-        """Set the size that the core decides; return the nodes to ask for and those that go."""
+        """Set the size that the core decides; return the nodes to request and to remove."""
         decided = node_floor.floor(self.spec.bounds, self.state(), now)
         self._raised = node_floor.with_step(self._raised, decided.step, now)
         more, self.replicas = decided.replicas - self.replicas, decided.replicas
         spare = [n for n in self.names if n in self._cluster.away and n not in self.coming]
-        asked = spare[: max(0, more)]
-        gone = sorted(self._empty_since, key=lambda name: (self._empty_since[name], name))
-        gone = gone[: max(0, -more)]
-        if asked and not self.coming:  # of several requests the oldest counts as late
+        to_add = spare[: max(0, more)]
+        to_remove = sorted(self._empty_since, key=lambda name: (self._empty_since[name], name))
+        to_remove = to_remove[: max(0, -more)]
+        if to_add and not self.coming:  # lateness counts from the oldest open request
             self._asked_at = now
-        self.coming.update(asked)
-        for name in gone:
+        self.coming.update(to_add)
+        for name in to_remove:
             del self._empty_since[name]
-        return asked, gone
+        return to_add, to_remove
 
     def arrive(self, name: str, now: float) -> None:
-        """Note that a node that was asked for has come."""
+        """Note that a requested node is ready."""
         self.coming.remove(name)
         self._asked_at = now
 
     def observe(self, needed: BoolArray, demand: float, now: float) -> bool:
-        """Take in the use of the cluster; return whether a node became empty.
+        """Record the use of the cluster; return whether a node became empty.
 
         ``needed`` are the nodes in use or reserved, shape (nodes,); ``demand`` is in nodes.
         """
         self._needed, self._demand = int(needed[self._rows].sum()), demand
         is_ready = self._cluster.table.is_ready
-        # A node that is still empty keeps the time since when; one that was used begins anew.
+        # A node that stays empty keeps its timestamp; a node that was used gets a new one.
         idle = [
             name
             for name, row in zip(self.names, self._rows.tolist(), strict=True)
             if is_ready[row] and not needed[row]
         ]
-        before = self._empty_since
-        self._empty_since = {name: before.get(name, now) for name in idle}
-        return not self._empty_since.keys() <= before.keys()
+        previous = self._empty_since
+        self._empty_since = {name: previous.get(name, now) for name in idle}
+        return not self._empty_since.keys() <= previous.keys()
 
     def record(self, now: float) -> None:
         """Record demand and size from ``now`` on."""
-        there = self.replicas - len(self.coming)
-        self._recorder.record(now, self._demand, there, self.replicas)
+        ready_nodes = self.replicas - len(self.coming)
+        self._recorder.record(now, self._demand, ready_nodes, self.replicas)
 
     def close_hour(self, now: float) -> None:
         """Add the mean demand of the hour before ``now`` to the history."""
@@ -178,11 +178,11 @@ class SimulatedPool:
 
 
 _NIGHT: Final = HOUR // 2
-"""Forecasts are made so many seconds after midnight; a simulation starts at midnight."""
+"""Seconds from midnight until forecasts are made; a simulation starts at midnight."""
 
 
 class _Timer(IntEnum):
-    """Purpose of an event without the name of a node."""
+    """The purpose of an event without a node name."""
 
     FLOOR = 0
     HOUR = 1
@@ -190,7 +190,7 @@ class _Timer(IntEnum):
 
 
 _REPEATING_TIMERS: Final = 2
-"""HOUR and NIGHT, which set themselves again."""
+"""HOUR and NIGHT, which repeat."""
 
 
 class SimulatedPools:
@@ -212,7 +212,7 @@ class SimulatedPools:
         return len(self._pools)
 
     def growable(self) -> tuple[GrowablePool, ...]:
-        """Return the nodes of every pool that a cycle may ask for."""
+        """Return the nodes of every pool that a cycle may request."""
         return tuple(pool.growable() for pool in self._pools.values())
 
     def handle(self, event: Event, now: float) -> bool:
@@ -227,7 +227,7 @@ class SimulatedPools:
             elif event.version == _Timer.NIGHT:
                 pool.make_forecast(now)
             self._scale(pool, now)
-        # Nothing but the other timer is left: the simulation must come to an end.
+        # Stop when only the other timer remains, so that the simulation ends.
         if event.version == _Timer.FLOOR or len(self._events) < _REPEATING_TIMERS:
             return False
         self._events.push(
@@ -241,7 +241,7 @@ class SimulatedPools:
         return False
 
     def scale_all(self, snapshot: ClusterSnapshot, decision: Decision) -> None:
-        """Give every pool the size it should have, for the cluster after ``decision``."""
+        """Set the size of every pool for the cluster after ``decision``."""
         demand = node_floor.pool_demand(snapshot, self._scaled)
         needed = node_floor.nodes_to_keep(snapshot, decision.kept_nodes)
         for name, pool in self._pools.items():
@@ -256,9 +256,9 @@ class SimulatedPools:
         return tuple(pool.series() for pool in self._pools.values())
 
     def _scale(self, pool: SimulatedPool, now: float) -> None:
-        asked, gone = pool.scale(now)
-        for name in asked:
+        to_add, to_remove = pool.scale(now)
+        for name in to_add:
             self._events.push(Event(now + pool.spec.delay_seconds, EventKind.POOL, name))
-        if gone:
-            self._cluster.remove_nodes(gone)
+        if to_remove:
+            self._cluster.remove_nodes(to_remove)
         pool.record(now)

@@ -1,4 +1,4 @@
-"""The outcome of a simulation, from which reports, plots and tests are made."""
+"""The outcome of a simulation, the input of reports, plots and tests."""
 
 from array import array
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from bireme.simulator.workload import TraceJob
 
 @dataclass(frozen=True, slots=True)
 class RunSegment:
-    """A stretch of time in which a job held the same places.
+    """A period in which a job held the same places.
 
     Attributes:
         began, ended: Seconds after the start of the trace.
@@ -34,8 +34,8 @@ class JobRecord:
     Attributes:
         started: First start, seconds after the start of the trace; None when it never started.
         finished: None when it did not finish (it never fits, or the simulation was cut off).
-        verdict: The last reason why it waited; for jobs that never ran.
-        reserved_start: The start that its first reservation was for; None when it never had one.
+        verdict: The last reason of its wait; for jobs that never ran.
+        reserved_start: The start of its first reservation; None when it never had one.
     """
 
     job: TraceJob
@@ -71,11 +71,11 @@ class PoolSeries:
     """A node pool over time, as step functions like those of :class:`UsageSeries`.
 
     Attributes:
-        maximum: Nodes there could be.
+        maximum: The largest number of nodes.
         times: Seconds after the start of the trace, shape (points,), ascending.
-        demand: Nodes that running, planned and waiting gangs ask for, shape (points,).
-        there: Nodes that are there, shape (points,).
-        asked: Nodes that are there or on their way, shape (points,).
+        demand: Nodes that running, planned and waiting gangs need, shape (points,).
+        ready_nodes: Shape (points,).
+        requested_nodes: Nodes that are ready or coming, shape (points,).
     """
 
     name: str
@@ -83,8 +83,8 @@ class PoolSeries:
     maximum: int
     times: FloatArray
     demand: FloatArray
-    there: FloatArray
-    asked: FloatArray
+    ready_nodes: FloatArray
+    requested_nodes: FloatArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +94,12 @@ class Outcome:
     Attributes:
         policy: Its name, such as ``combined-priority/packing``.
         jobs: In order of submission.
-        nodes: How many there are, or may be.
-        total_gpus: Of those nodes.
+        nodes: The number of nodes, with pools at their maximum.
+        total_gpus: The GPUs of those nodes.
         counts: Numbers of "cycles", "admissions", "backfills", "preemptions", "moves",
             "shrinks", "growths", "reservations", "reservations_honoured", "fallbacks".
         decision_seconds: Processor seconds spent deciding.
-        pools: Those that grow and shrink; other nodes are always there.
+        pools: Pools that grow and shrink; other nodes are always present.
     """
 
     policy: str
@@ -114,8 +114,8 @@ class Outcome:
     pools: tuple[PoolSeries, ...] = ()
 
 
-# A long simulation has more steps than a plot has pixels. Neighbouring steps are then merged into
-# their mean over time, which keeps every integral (GPU-seconds used, mean queue length) exact.
+# A long simulation has more steps than a plot has pixels. Merging neighbouring steps into their
+# mean over time keeps every integral (GPU-seconds used, mean queue length) exact.
 _MAX_POINTS = 20_000
 
 
@@ -129,7 +129,7 @@ class Recorder:
         self._last: tuple[float, ...] | None = None
 
     def record(self, time: float, *values: float) -> None:
-        """Record values from ``time`` on; a second record of one moment replaces the first."""
+        """Record values from ``time`` on; a later record of the same moment replaces this one."""
         if values == self._last:
             return
         if self._times and self._times[-1] == time:
@@ -147,7 +147,7 @@ class Recorder:
         """Return the series of a recorder of used GPUs, waiting gangs and fragmented GPUs."""
         times, values = self.points()
         if len(times) > most_points:
-            # Runs of neighbouring steps become one; the last point, which never ends, stays.
+            # Runs of neighbouring steps become one; the last point has no end and stays.
             lengths = np.diff(times)
             first = np.linspace(0, len(lengths), most_points - 1, endpoint=False).astype(np.int64)
             totals = np.add.reduceat(values[:-1] * lengths[:, None], first, axis=0)

@@ -4,12 +4,13 @@ The scheduling cycle is :func:`bireme.core.cycle.run_cycle`, the code of the ope
 decides. At every moment at which there is an event:
 
     1. Handle all events of that moment: jobs finish, nodes fail or return, jobs arrive.
-    2. Run the cycle and carry out its decision. Where it made room or started an elastic gang, run
-       it again at the same moment, until it changes nothing more.
-    3. Record what the cluster holds, and set when to look again.
+    2. Run the cycle and carry out its decision. If it stopped a gang or started an elastic one, run
+       it again at the same moment, until it changes nothing.
+    3. Record the use of the cluster, and set the time of the next cycle.
 
-Deterministic: time is exact, events of one moment have one order (:mod:`bireme.simulator.events`),
-and random numbers depend on the seed and the names of jobs and nodes alone.
+The simulation is deterministic. Time is exact, and events of one moment have one order
+(:mod:`bireme.simulator.events`). Random numbers depend only on the seed and the names of jobs and
+nodes.
 """
 
 import math
@@ -46,19 +47,19 @@ class SimulationConfig:
     """Options of a run; nothing about the cluster or the policy.
 
     Attributes:
-        heartbeat_seconds: While time alone may change a decision (a gang waits that may stop
-            others, or a sizer looks after elastic ones), the cycle runs this long after the last
-            event, and then after twice as long each time, until the next event. The operator looks
-            every few seconds. It runs as well when the orderer says that a gang may stop more.
-        round_seconds: Decisions fall on multiples of it, as in schedulers that look at the cluster
-            once a minute, and on every one while time alone may change them; 0 for at once.
-        until_seconds: The simulation is cut off after this moment.
-        takes_shortcuts: Whether cycles that cannot change anything are left out, and gangs that
-            cannot change a cycle are left out of it (:mod:`bireme.simulator.equivalence`).
-        settles: Whether the cycle runs again after every start, as an operator's does, so that
-            every gang is seen to run.
-        verifies: Whether usage is recomputed and compared after every moment; for tests.
-        decide: The scheduling cycle, or what a comparison puts in its place.
+        heartbeat_seconds: Pause after an event until the next cycle, while time alone may change a
+            decision: a waiting gang may preempt, or a sizer controls elastic gangs. The pause
+            doubles each time until the next event. The operator runs every few seconds. A cycle
+            also runs when the orderer says that a gang may stop more.
+        round_seconds: Decisions fall on multiples of it, as in schedulers with rounds of a minute,
+            and on every multiple while time alone may change them; 0 for at once.
+        until_seconds: The simulation ends after this moment.
+        takes_shortcuts: Whether to skip cycles that cannot change anything, and gangs that cannot
+            change a cycle (:mod:`bireme.simulator.equivalence`).
+        settles: Whether the cycle runs again after every start, as in the operator, so that it
+            sees every gang running.
+        verifies: Whether to recompute and compare usage after every moment; for tests.
+        decide: The scheduling cycle, or its replacement in a comparison.
     """
 
     heartbeat_seconds: float = 60.0
@@ -80,7 +81,7 @@ _COUNTED: Final = (
     *("reservations", "reservations_honoured", "fallbacks"),
 )
 _MAX_CYCLES: Final = 1000
-"""Cycles at one moment: all but the last stop, shrink or start a gang, so more are a loop."""
+"""Cycles at one moment. All but the last stop, shrink or start a gang, so more are a loop."""
 _RESERVATION_TOLERANCE_SECONDS: Final = 1e-6
 _ENDED_BY: Final = {
     Reason.PREEMPTED: "preempted",
@@ -107,11 +108,11 @@ def simulate(
 ) -> Outcome:
     """Run ``trace`` on ``nodes`` under ``policy`` and return the outcome.
 
-    Nodes of ``pools`` come and go; all others are always there. The outcome names the policy by
-    its classes; a caller that knows a better name replaces it.
+    Nodes of ``pools`` come and go; all others are always present. The outcome names the policy by
+    its classes; a caller with a better name replaces it.
 
-    Raises TraceError when a job makes no sense, and SimulationError when there are no nodes or a
-    decision over-commits a node, splits a gang or never comes to an end.
+    Raises TraceError for an invalid job. Raises SimulationError without nodes, or when a decision
+    over-commits a node, splits a gang or repeats without end.
     """
     state = SimulationState(trace, nodes, settings, physics, seed, estimator, pools)
     simulation = Simulation(state, policy, config, on_progress)
@@ -133,8 +134,8 @@ def simulate(
 class Simulation:
     """One run over a :class:`~bireme.simulator.state.SimulationState`: :meth:`run`.
 
-    A caller that decides by itself goes step by step: while :meth:`advance` returns True, any
-    number of :meth:`decide_on`, then :meth:`finish_step`.
+    A caller may also drive it step by step. While :meth:`advance` returns True, it calls
+    :meth:`decide_on` any number of times, then :meth:`finish_step`.
     """
 
     def __init__(
@@ -153,17 +154,17 @@ class Simulation:
         self._config = config
         self._on_progress = on_progress
         self._last = Decision()
-        # When to look though no event happens, and how long after the last look that is.
+        # The time of the next cycle without an event, and the pause before it.
         self._next_look = math.inf
         self._pause = config.heartbeat_seconds
-        # All that wait are held for faults that only an arrival or a node can change.
+        # True while only an arrival or a node can change the faults that hold all waiting gangs.
         self._is_stuck = False
-        # Whether an event of this step can change a decision, and what the cluster was before it.
+        # Whether an event of this step can change a decision; cluster.changes before the step.
         self._is_news = False
         self._changes_before = 0
         self._changes_recorded = -1
         self._finished_reported = 0
-        # Gangs of other run times are kept off other nodes by maintenance.
+        # Maintenance excludes nodes by a gang's run time, so equal gangs may differ.
         has_windows = bool(state.cluster.table.windows)
         is_thin = config.takes_shortcuts and not has_windows
         speeds = [job.speed for job in state.jobs.values() if job.is_elastic]
@@ -176,12 +177,12 @@ class Simulation:
         """Simulate from the first event until every job is finished or nothing can happen."""
         while self.advance():  # 1. Handle all events of the next moment.
             self.decide()  # 2. Run the cycle and carry it out, until it changes nothing.
-            self.finish_step()  # 3. Record what the cluster holds; set when to look again.
+            self.finish_step()  # 3. Record the use of the cluster; set the next cycle.
 
     # --- 1. Events ----------------------------------------------------------------------------
 
     def advance(self) -> bool:
-        """Let time pass until a decision is due; return False when none will be."""
+        """Let time pass until a decision is due; return False at the end of the simulation."""
         state, events = self.state, self.state.events
         self._is_news = False
         while (events or self._is_news) and len(state.records) < len(state.jobs):
@@ -191,7 +192,7 @@ class Simulation:
                 return False
             state.now = moment
             self._changes_before = state.cluster.changes
-            # Kept over several moments: what is decided at a round's end may have come before.
+            # Accumulate over moments: a decision at a round's end covers earlier events.
             self._is_news |= self._handle_events(moment)
             if self._is_news:
                 seconds = self._config.round_seconds
@@ -214,7 +215,7 @@ class Simulation:
     # --- 2. Decisions -------------------------------------------------------------------------
 
     def decide_on(self, waiting: tuple[Gang, ...]) -> None:
-        """Run and carry out one cycle that sees only ``waiting`` of the gangs that wait."""
+        """Run and carry out one cycle that sees only the waiting gangs in ``waiting``."""
         self._carry_out(self._run_cycle(waiting))
 
     def decide(self) -> None:
@@ -229,9 +230,9 @@ class Simulation:
         )
 
     def _nothing_can_change(self) -> bool:
-        # Only gangs that wait are admitted and given room, and what never fits the present nodes
-        # will not, whatever the others do. Only elastic gangs change their size, and only for the
-        # maintenance of nodes and faster GPUs does a gang stop for nobody.
+        # A cycle admits, and preempts for, waiting gangs only, and a gang that never fits the
+        # present nodes stays held. Only elastic gangs change their size. Apart from preemption,
+        # a gang stops only for the maintenance of nodes and for faster GPUs.
         if self.state.elastic or self._has_windows:
             return False
         if self._moves and self.state.cluster.table.differ_in_gpu_speed:
@@ -239,17 +240,16 @@ class Simulation:
         return not self.state.waiting or self._is_stuck
 
     def _decision(self) -> Decision:
-        """Return one decision over all gangs that wait."""
+        """Return one decision over all waiting gangs."""
         waiting = self.state.waiting
-        # How many of a namespace come before a gang decides whether it is looked at.
+        # A cycle considers a limited number of gangs of a namespace, so equal gangs may differ.
         if not (self._thins and waiting.are_in_line(self.state.settings)):
             return self._run_cycle(waiting.all_gangs())
-        # The cycle sees the first of every class, and more of a class as long as its last one shown
-        # was not held.
+        # The cycle sees the first gangs of every class, more while the last of them is not held.
         depths: dict[Hashable, int] = {}
         decision = self._run_cycle(waiting.first_of_each(depths))
-        while undecided := waiting.undecided(decision, depths, self.state.is_overdue):
-            for equivalence_class in undecided:
+        while open_classes := waiting.classes_to_extend(decision, depths, self.state.is_overdue):
+            for equivalence_class in open_classes:
                 depths[equivalence_class] = depths.get(equivalence_class, FIRST_DEPTH) * 4
             decision = self._run_cycle(waiting.first_of_each(depths))
         return decision
@@ -262,12 +262,12 @@ class Simulation:
         return decision
 
     def _carry_out(self, decision: Decision) -> bool:
-        """Apply ``decision``; return whether the cycle has to run again at the same moment."""
+        """Apply ``decision``; return whether the cycle must run again at the same moment."""
         self.counts["cycles"] += 1
         self.counts["fallbacks"] += bool(decision.overruled)
         self._last = decision
         look_again = False
-        self._is_stuck = True  # until a gang turns out to be held for what may pass
+        self._is_stuck = True  # until a gang is held for a reason that may pass
         for action in decision.actions:
             if isinstance(action, Hold):
                 self._is_stuck &= action.reason.is_configuration_fault
@@ -300,9 +300,9 @@ class Simulation:
         return job.gang.is_elastic
 
     def _record_reservation(self, hold: Hold, start: float) -> None:
-        """Remember a gang's first reservation, which binds unless some run times are unknown."""
+        """Record a gang's first reservation, which binds unless some run times are unknown."""
         job = self.state.active[hold.gang.uid]
-        # Places that others are about to be stopped for are no forecast.
+        # A reservation that waits for victims to stop is no forecast.
         is_forecast = hold.reason is not Reason.WAITING_FOR_PREEMPTION
         if is_forecast and job.reserved_start is None:
             job.reserved_start = start
@@ -312,12 +312,12 @@ class Simulation:
     # --- 3. After a moment --------------------------------------------------------------------
 
     def finish_step(self) -> None:
-        """Record what the cluster holds, and set when to look again."""
+        """Record the use of the cluster, and set the time of the next cycle."""
         self._record()
         self._set_next_look(self._is_news or self.state.cluster.changes != self._changes_before)
 
     def records(self) -> tuple[JobRecord, ...]:
-        """Return the record of every job, in order of submission; of unfinished ones until now."""
+        """Return the record of every job so far, in order of submission."""
         return self.state.all_records(self.state.waiting.verdicts(self._last))
 
     def _record(self) -> None:
@@ -338,7 +338,7 @@ class Simulation:
             self._on_progress(finished, len(state.jobs))
 
     def _set_next_look(self, is_news: bool) -> None:
-        """Look again though nothing happens: ever later while that changes nothing."""
+        """Set the next cycle without an event; the pause doubles while nothing changes."""
         config = self._config
         self._pause = config.heartbeat_seconds if is_news else 2 * self._pause
         pause = config.round_seconds or self._pause
@@ -347,18 +347,18 @@ class Simulation:
             return
         self._next_look = self.state.now + pause
         if not config.round_seconds:
-            # No other may get anything before the first of its equals, which alone is surely shown.
+            # The cycle surely sees the first gang of a class, and no equal gang comes before it.
             heads = self.state.waiting.heads()
             self._next_look = min(self._next_look, self._last.next_stop(self.state.now, heads))
 
     def _time_may_decide(self) -> bool:
-        """Return whether time alone may change a decision: on preemption, or a sizer's."""
+        """Return whether time alone may change a decision about preemption or sizes."""
         state = self.state
         if state.elastic and self._asks_sizer:
             return True
         if not (state.settings.preemption and state.waiting and state.cluster.running):
             return False
-        # Many orderers never stop a gang: those that wait have no preemption priority at all.
+        # Many orderers never preempt: their waiting gangs have no preemption priority.
         holds = (action for action in self._last.actions if isinstance(action, Hold))
         ranked = next((hold.ranked for hold in holds if hold.ranked is not None), None)
         return ranked is not None and ranked.preemption_priority is not None

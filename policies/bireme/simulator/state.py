@@ -1,8 +1,8 @@
 """The state of a simulation: jobs on machines at one moment, and the events to come.
 
-Everything that happens to a job passes through :class:`SimulationState`: it arrives, starts,
-changes its size, is stopped, loses a node, finishes. What should happen is decided elsewhere
-(:mod:`bireme.simulator.simulation`); how fast jobs run is :mod:`bireme.simulator.physics`.
+:class:`SimulationState` applies every change of a job: arrival, start, resize, stop, node loss and
+finish. :mod:`bireme.simulator.simulation` makes the decisions; :mod:`bireme.simulator.physics`
+gives the speed of jobs.
 """
 
 from collections import Counter
@@ -43,8 +43,8 @@ class SimulationState:
         jobs: All jobs of the trace, by name, which is also the gang's uid.
         active: Jobs that have arrived and not finished, by name.
         records: Finished jobs, by name.
-        elastic: How many elastic gangs run.
-        running_without_estimate: How many gangs run whose run time nothing estimates.
+        elastic: The number of running elastic gangs.
+        running_without_estimate: The number of running gangs without an estimate of run time.
     """
 
     def __init__(
@@ -71,36 +71,36 @@ class SimulationState:
         self._seed = seed
         self._estimator = estimator
         self._has_reports = any(job.reporting is not None for job in trace.jobs)
-        found = {each.job for each in trace.underway}
+        running_names = {run.job for run in trace.underway}
         arrivals = [
             Event(job.submitted, EventKind.ARRIVAL, job.name)
             for job in trace.jobs
-            if job.name not in found
+            if job.name not in running_names
         ]
         self.events = EventQueue([*arrivals, *self._failures(nodes), *_windows(nodes)])
-        for each in trace.underway:
-            self._restore(each)
-        # Last, because its nodes that are not there at the start go, and must be empty.
+        for run in trace.underway:
+            self._restore(run)
+        # Last, because it removes the nodes beyond the minimum, which must be empty.
         self.pools = SimulatedPools(pools, self.cluster, self.events)
 
     def _failures(self, nodes: Sequence[Node]) -> Iterator[Event]:
-        # Nodes fail until the last job, started on arrival, would be done; then they stay up.
+        # Nodes fail up to the end of the last job if all started on arrival; then they stay up.
         ends = (job.submitted + job.duration_seconds for job in self.jobs.values())
         for failure in self._physics.failures(nodes, max(ends, default=0.0), self._seed):
             yield Event(failure.time, EventKind.NODE, failure.node, int(failure.is_up))
 
-    def _restore(self, found: workload.RunningAtStart) -> None:
+    def _restore(self, start: workload.RunningAtStart) -> None:
         """Put a job that runs when the trace starts on its places."""
-        trace_job, nodes = self.jobs[found.job], self.cluster.table
+        trace_job, nodes = self.jobs[start.job], self.cluster.table
         job = self._add(trace_job)
-        anchor = nodes.row[found.anchor] if found.anchor else -1
-        places = placement_at(found.places, nodes)
+        anchor = nodes.row[start.anchor] if start.anchor else -1
+        places = placement_at(start.places, nodes)
         running = RunningGang(
             job.gang,
             places,
-            found.started,
+            start.started,
             anchor_row=anchor,
-            is_opportunistic=found.is_opportunistic,
+            is_opportunistic=start.is_opportunistic,
         )
         job.start(running, self.now, 0.0)
         self.cluster.restore(running)
@@ -108,25 +108,25 @@ class SimulationState:
         self._wake_after(job, self.cluster.min_runtime_seconds(job.gang))
 
     def snapshot(self, waiting: tuple[Gang, ...]) -> ClusterSnapshot:
-        """Return the cluster as the cycle sees it; of the gangs that wait only ``waiting``."""
+        """Return the cluster as the cycle sees it, with only ``waiting`` as waiting gangs."""
         if self._has_reports:
             self._collect_reports()
         return self.cluster.snapshot(self.now, waiting, self.pools.growable())
 
     def _collect_reports(self) -> None:
-        """Take over the progress reports that are due."""
+        """Apply the progress reports that are due."""
         updated = []
-        for uid, before in self.cluster.running.items():
-            after = self.active[uid].report(self.now)
-            if after is not None:
-                self.running_without_estimate -= before.gang.estimated_seconds is None
-                self.running_without_estimate += after.gang.estimated_seconds is None
-                updated.append(after)
+        for uid, running in self.cluster.running.items():
+            reported = self.active[uid].report(self.now)
+            if reported is not None:
+                self.running_without_estimate -= running.gang.estimated_seconds is None
+                self.running_without_estimate += reported.gang.estimated_seconds is None
+                updated.append(reported)
         if updated:
             self.cluster.update(updated)
 
     def all_records(self, verdicts: Mapping[str, str]) -> tuple[JobRecord, ...]:
-        """Return every job in order of submission; ``verdicts`` are last reasons by name."""
+        """Return every job in order of submission; ``verdicts`` are last reasons by job name."""
         for job in self.active.values():
             if job.running is not None:
                 job.cut_off(self.now, self.cluster.table)
@@ -156,7 +156,7 @@ class SimulationState:
                 return True
 
     def submit(self, job: workload.TraceJob) -> None:
-        """Let one more job arrive when it is submitted, now or later; its name must be new."""
+        """Add a job that is submitted now or later; its name must be new."""
         self.jobs[job.name] = job
         self.events.push(Event(job.submitted, EventKind.ARRIVAL, job.name))
 
@@ -168,7 +168,7 @@ class SimulationState:
         return job
 
     def _enqueue(self, job: SimulatedJob) -> None:
-        """Let a gang wait, and wake the cycle when its wait bound has passed."""
+        """Let a gang wait, and queue a cycle at its wait bound."""
         self.waiting.add(job.gang, self.now)
         self._wake_at_bound(job.gang)
 
@@ -178,11 +178,11 @@ class SimulationState:
         self.events.push(Event(overdue, EventKind.WAKE, gang.uid))
 
     def is_overdue(self, gang: Gang) -> bool:
-        """Return whether ``gang``, which waits, is past its wait bound."""
+        """Return whether the waiting ``gang`` is past its wait bound."""
         return gang.wait_seconds(self.now) > self.cluster.overdue_after_seconds(gang)
 
     def set_parked(self, uid: str, *, is_parked: bool) -> None:
-        """Let a gang that waits stand in line from now on, or in none."""
+        """Park a waiting gang, or end its parking."""
         if is_parked is self.waiting.is_parked(uid):
             return
         if is_parked:
@@ -194,7 +194,7 @@ class SimulationState:
     def _finish(self, event: Event) -> bool:
         job = self.active.get(event.name)
         if job is None or job.version != event.version or job.running is None:
-            return False  # the event is stale: it was stopped, or runs at another speed by now
+            return False  # the event is stale: the job was stopped, or its speed has changed
         running = job.running
         rows = self._vacate(running)
         seconds = job.finish(self.now, self.cluster.table)
@@ -209,8 +209,8 @@ class SimulationState:
         return True
 
     def _run_of(self, job: SimulatedJob, running: RunningGang) -> FinishedRun | None:
-        """Return the run that has just ended; None if it tells nothing of its machines."""
-        # Of a job that ran when the trace started, its record does not say what it went through.
+        """Return the run that has just ended; None if it says nothing about its machines."""
+        # The record of a job that ran when the trace started lacks its earlier history.
         is_whole = job.starts == 1 and job.started == running.started
         if not is_whole or job.trace_job.is_elastic:
             return None
@@ -227,7 +227,7 @@ class SimulationState:
         )
 
     def _is_wake_needed(self, event: Event) -> bool:
-        """Return whether a wake-up still finds what it was set for."""
+        """Return whether the reason for a wake-up still holds."""
         if not event.version:
             return event.name in self.waiting  # its wait bound has passed
         job = self.active.get(event.name)
@@ -246,7 +246,7 @@ class SimulationState:
     # --- Decisions ----------------------------------------------------------------------------
 
     def start(self, action: Admit) -> SimulatedJob:
-        """Put a gang that waits on its places."""
+        """Put a waiting gang on its places."""
         job = self.active[action.gang.uid]
         job.gang = self.waiting.remove(job.gang.uid, self.now)
         anchor = _first_row(job.gang, action.placement)
@@ -263,7 +263,7 @@ class SimulationState:
         job.straggler = physics.straggler(job.trace_job.name, job.starts, self._seed)
         self._occupy(running)
         if self.settings.preemption and action.ranked.preemption_priority is not None:
-            # Once it has run so long it may be stopped, if its policy ever stops a gang.
+            # After its minimum run time other gangs may preempt it.
             self._wake_after(job, self.cluster.min_runtime_seconds(job.gang))
         return job
 
@@ -271,7 +271,7 @@ class SimulationState:
         """Take its places from a running gang and let it wait again."""
         job = self.active[uid]
         running = job.running_now
-        # Its work until now is counted at the speed it had before anything changes.
+        # Count its work until now at the old speed, before anything changes.
         job.advance(self.now, self._physics.checkpoint_interval_seconds)
         rows = self._vacate(running)
         job.stop(self.now, ended_by, self.cluster.table, self._physics.restart_seconds)
@@ -279,7 +279,7 @@ class SimulationState:
         self._neighbours_changed(rows)
 
     def resize(self, action: Resize) -> None:
-        """Move a running gang to other places, of another size."""
+        """Move a running gang to places of another size."""
         job = self.active[action.running.gang.uid]
         old = job.running_now
         job.advance(self.now, self._physics.checkpoint_interval_seconds)
@@ -299,24 +299,24 @@ class SimulationState:
 
     @property
     def machines_differ(self) -> bool:
-        """Whether a law says how fast each machine is; else all are alike, whatever labels say."""
+        """Whether machines differ in speed; without a law labels have no effect."""
         return self._physics.machines is not None
 
     # --- Places and speed ---------------------------------------------------------------------
 
-    def _occupy(self, running: RunningGang, left: Iterable[int] = ()) -> None:
-        """Give ``running`` its places; ``left`` are rows that it has just left."""
+    def _occupy(self, running: RunningGang, vacated_rows: Iterable[int] = ()) -> None:
+        """Give ``running`` its places; it has just left ``vacated_rows``."""
         self.cluster.occupy(running)
-        self._run(running, left)
+        self._run(running, vacated_rows)
 
-    def _run(self, running: RunningGang, left: Iterable[int] = ()) -> None:
+    def _run(self, running: RunningGang, vacated_rows: Iterable[int] = ()) -> None:
         """Let ``running`` work on the places it holds."""
         self.cluster.service.begin(running, self.now)
         self.elastic += running.gang.is_elastic
         self.running_without_estimate += running.gang.estimated_seconds is None
         job = self.active[running.gang.uid]
         self._set_rate(job, self._rate(job))
-        self._neighbours_changed([*left, *running.placement.node_rows().tolist()])
+        self._neighbours_changed([*vacated_rows, *running.placement.node_rows().tolist()])
 
     def _vacate(self, running: RunningGang) -> list[int]:
         """Take its places from ``running``; return their rows."""
@@ -327,25 +327,27 @@ class SimulationState:
         return [int(row) for row in running.placement.node_rows()]
 
     def _neighbours_changed(self, rows: Iterable[int]) -> None:
-        """Set the speed anew of all gangs on ``rows``, to which one came or which one left."""
+        """Update the speed of all gangs on ``rows``, where a gang started or stopped."""
         if not self._physics.interferes:
             return
         for uid in self.cluster.tenants_of(rows):
             job = self.active[uid]
             rate = self._rate(job)
-            if rate != job.rate:  # else its finish stays, and no event becomes stale
+            if rate != job.rate:  # at an equal rate its finish event stays valid
                 job.advance(self.now, self._physics.checkpoint_interval_seconds)
                 self._set_rate(job, rate)
 
     def _rate(self, job: SimulatedJob) -> float:
-        """Return the seconds of its own run time that ``job`` gets done in a second."""
+        """Return the seconds of its own run time that ``job`` completes in a second."""
         running = job.running_now
         nodes, racks = self.cluster.spread(running)
         neighbours = self.cluster.neighbours(running) if self._physics.interferes else 0
         return self._physics.rate(
             *(job.trace_job, running.sizes, nodes, racks, neighbours, job.straggler),
             places=replicas_by_node(running),
-            others=self.cluster.others(running) if self._physics.machines is not None else {},
+            neighbours_by_node=self.cluster.neighbours_by_node(running)
+            if self._physics.machines is not None
+            else {},
         )
 
     def _set_rate(self, job: SimulatedJob, rate: float) -> None:
@@ -356,13 +358,13 @@ class SimulationState:
         self.events.push(Event(finish, EventKind.FINISH, job.trace_job.name, job.version))
 
     def _wake_after(self, job: SimulatedJob, seconds: float) -> None:
-        """Look again once ``job`` has run, or kept its size, for so long."""
+        """Queue a cycle for ``seconds`` after this start or resize of ``job``."""
         if seconds > 0:
             moment = moment_at(self.now, seconds)
             self.events.push(Event(moment, EventKind.WAKE, job.trace_job.name, job.starts))
 
 
 def _first_row(gang: Gang, placement: Placement) -> int:
-    """The node of replica 0 of the task that must be up before the others."""
+    """Return the node of replica 0 of the task that starts first."""
     rows = {task.task: task.rows for task in placement.tasks}
     return next(int(rows[t.name][0]) for t in gang.tasks_in_order() if t.name in rows)

@@ -1,4 +1,4 @@
-"""Workloads: jobs and the times of their submission, and the gangs they become.
+"""Workloads: jobs, their submission times and their gangs.
 
 When a job arrives, :func:`gang_of` makes the gang that the cycle sees, without its true run time.
 """
@@ -25,12 +25,12 @@ class WorkLeft:
     """The rest of a job's work.
 
     Attributes:
-        left: Its share of the whole work.
-        seconds: How long it takes at the present rate; infinite at rate 0.
+        share: Its share of the whole work.
+        seconds: Its duration at the present rate; infinite at rate 0.
         steps: Steps of the whole job; None for a job that counts none.
     """
 
-    left: float
+    share: float
     seconds: float
     steps: float | None
 
@@ -39,15 +39,15 @@ class WorkLeft:
 class ProgressReporting:
     """The progress reports of a job while it runs, true or not.
 
-    A job reports when a decision is due, but not more often than its script would. A report reaches
-    the cycle as the operator would pass it on: in ``Gang.progress``, and bounded by
-    :mod:`bireme.core.estimates` in all that follows from it.
+    A job reports when a decision is due, but at most as often as its script would. The cycle gets a
+    report as from the operator, in ``Gang.progress``. :mod:`bireme.core.estimates` bounds its
+    effects.
 
     Attributes:
-        loss, accuracy: After so many steps, or after such a share of the work for a job without
-            steps; None where it does not report one. They may differ from the true ones.
-        every_seconds: The least time between two reports.
-        honesty: The time and the steps that it reports as left, over the true ones.
+        loss, accuracy: Curves over steps, or over the share of work for a job without steps; None
+            for a job that does not report it. They may differ from the true ones.
+        every_seconds: The minimum time between two reports.
+        honesty: Reported remaining time and steps, divided by the true ones.
     """
 
     loss: LossCurve | None = None
@@ -61,33 +61,33 @@ class ProgressReporting:
         if not 0 <= self.every_seconds < math.inf:
             raise SettingError(f"every_seconds is {self.every_seconds}; it must be 0 or more")
 
-    def is_due(self, before: TrainingProgress | None, now: float) -> bool:
-        """Return whether it reports at ``now``, when ``before`` was its last report."""
-        return before is None or now >= before.reported + max(self.every_seconds, 1e-9)
+    def is_due(self, previous: TrainingProgress | None, now: float) -> bool:
+        """Return whether the job reports at ``now`` after its last report ``previous``."""
+        return previous is None or now >= previous.reported + max(self.every_seconds, 1e-9)
 
     def report(
-        self, before: TrainingProgress | None, now: float, work: WorkLeft
+        self, previous: TrainingProgress | None, now: float, work: WorkLeft
     ) -> TrainingProgress:
-        """Return the report at ``now``, which keeps what earlier reports established."""
-        left = min(1.0, work.left * self.honesty)
-        at = 1 - work.left if work.steps is None else (1 - work.left) * work.steps
-        loss = None if self.loss is None else self.loss.loss(at)
-        accuracy = None if self.accuracy is None else self.accuracy.loss(at)
-        losses = (loss, before.worst_loss if before else None)
+        """Return the report at ``now``; it keeps the worst loss and the anchor of ``previous``."""
+        remaining_share = min(1.0, work.share * self.honesty)
+        progress = 1 - work.share if work.steps is None else (1 - work.share) * work.steps
+        loss = None if self.loss is None else self.loss.loss(progress)
+        accuracy = None if self.accuracy is None else self.accuracy.loss(progress)
+        losses = (loss, previous.worst_loss if previous else None)
         gain = None
-        if before is not None and before.accuracy is not None and accuracy is not None:
-            gain = accuracy - before.accuracy
+        if previous is not None and previous.accuracy is not None and accuracy is not None:
+            gain = accuracy - previous.accuracy
         return TrainingProgress(
             reported=now,
-            fraction=1 - left,
+            fraction=1 - remaining_share,
             remaining_seconds=None if math.isinf(work.seconds) else work.seconds * self.honesty,
-            steps=None if work.steps is None else at,
-            remaining_steps=None if work.steps is None else work.left * work.steps * self.honesty,
+            steps=None if work.steps is None else progress,
+            remaining_steps=None if work.steps is None else work.share * work.steps * self.honesty,
             loss=loss,
-            worst_loss=max((each for each in losses if each is not None), default=None),
+            worst_loss=max((value for value in losses if value is not None), default=None),
             accuracy=accuracy,
             accuracy_gain=gain,
-            anchor_seconds=before.anchor_seconds if before else None,
+            anchor_seconds=previous.anchor_seconds if previous else None,
         )
 
 
@@ -101,19 +101,19 @@ class TraceJob:
     Attributes:
         name: Unique in its trace.
         submitted: Seconds after the start of the trace.
-        tasks: What it asks for.
-        duration_seconds: Its true run time at the size it asks for, on its own, undisturbed.
-            The scheduler never sees it.
-        user, queue, priority: As a TrainingJob states them; ``priority`` is a class value.
-        estimated_seconds: What its owner estimates; None for no estimate.
-        speed: How its speed depends on size and spread; None for speed proportional to nothing
-            (a fixed run time at its own size).
-        steps: Work in the unit of ``speed``; None where ``speed`` is.
-        is_resumable: It may be stopped for its equals; the simulated cluster asks for consent too.
-        application: The model it trains, where the trace says so; for reports.
+        tasks: Its requested tasks.
+        duration_seconds: Its true run time at the requested size, alone and undisturbed. The
+            scheduler never sees it.
+        user, queue, priority: As in a TrainingJob; ``priority`` is a class value.
+        estimated_seconds: The owner's estimate; None for no estimate.
+        speed: Its speed by size and spread; None for a fixed run time at its own size.
+        steps: Work in the unit of ``speed``; None without ``speed``.
+        is_resumable: Gangs of equal rank may preempt it; the simulated cluster requires this
+            consent too.
+        application: The model it trains, if the trace names one; for reports.
         reporting: Its progress reports while it runs; None for a job that does not report.
-        gang: The gang it waits as, for jobs of a record; None to make one of the fields above. It
-            may have arrived before the trace starts.
+        gang: The waiting gang, for jobs of a record; None to make one of the fields above. It may
+            have arrived before the trace starts.
     """
 
     name: str
@@ -144,11 +144,11 @@ class RunningAtStart:
     """A job that runs when the trace starts.
 
     Attributes:
-        job: Its name; its ``duration_seconds`` are what is left of it.
+        job: Its name; its ``duration_seconds`` are its remaining run time.
         places: Replicas by task name and node name.
-        started: When this start began, seconds after the start of the trace; not above 0.
+        started: The begin of this start, seconds after the start of the trace; not above 0.
         anchor: Name of the node that a shrink empties last; empty for none.
-        is_opportunistic: It yields to the gang in whose reserved places it started.
+        is_opportunistic: It yields to the gang that has reserved its places.
     """
 
     job: str
@@ -163,10 +163,10 @@ class Trace:
     """A workload in order of submission, with the treatments of the rows of its file.
 
     Attributes:
-        treatments: How many rows met which documented treatment ("zero GPUs, left out": 12).
-        nodes: The machines it was recorded on; empty where the trace does not name them.
-        queues: The queues its jobs name.
-        underway: Which of ``jobs`` run when it starts, and where.
+        treatments: Number of rows by documented treatment ("zero GPUs, left out": 12).
+        nodes: The recorded machines; empty if the trace does not name them.
+        queues: The queues of its jobs.
+        underway: The jobs that run at the start, and their places.
     """
 
     name: str
@@ -181,14 +181,14 @@ class Trace:
 
 
 class Estimator(Protocol):
-    """Learns from finished jobs how long the next ones of their kind will run."""
+    """Learns the run time of a kind of job from finished jobs."""
 
     def observe(self, user: str, template: str, seconds: float, /) -> None:
         """Learn that a job of ``user`` made from ``template`` ran for ``seconds``."""
         ...
 
     def estimate(self, user: str, template: str, /) -> float | None:
-        """Return how long the next one is expected to run; None when there is nothing to go by."""
+        """Return the expected run time of the next such job; None without data."""
         ...
 
 
@@ -212,9 +212,9 @@ def jobs_by_name(trace: Trace) -> Mapping[str, TraceJob]:
 
 
 def gang_of(job: TraceJob, estimator: Estimator | None) -> Gang:
-    """Return the gang that ``job`` waits as when it arrives, without its true run time.
+    """Return the waiting gang of ``job`` at its arrival, without its true run time.
 
-    Its estimate is its owner's, else that of ``estimator`` at that moment.
+    Its estimate is its owner's, else the present one of ``estimator``.
     """
     if job.gang is not None:
         return job.gang
@@ -242,7 +242,7 @@ def gang_of(job: TraceJob, estimator: Estimator | None) -> Gang:
 
 
 def job_of(gang: Gang, submitted: float, duration_seconds: float) -> TraceJob:
-    """Return the trace job that asks for what ``gang`` does, named by its uid."""
+    """Return the trace job with the request of ``gang``, named by its uid."""
     return TraceJob(
         name=gang.uid,
         submitted=submitted,
@@ -259,16 +259,16 @@ def job_of(gang: Gang, submitted: float, duration_seconds: float) -> TraceJob:
 
 
 def template_of(job: TraceJob) -> str:
-    """Return the traits that jobs of one kind share: application and requests of the tasks."""
+    """Return the common traits of one kind of job: application and requests of the tasks."""
     tasks = (f"{task.name} {task.replicas} {task.request}" for task in job.tasks)
     return f"{job.application}: {'; '.join(tasks)}"
 
 
 def with_resumable_share(trace: Trace, share: float) -> Trace:
-    """Return the same jobs, of which ``share``, from 0 to 1, can resume.
+    """Return the same jobs; a ``share`` of them, from 0 to 1, can resume.
 
-    A job is chosen by its name alone, so a larger share contains a smaller one. Elastic ones can
-    resume whatever the share.
+    Only its name selects a job, so a larger share contains a smaller one. Elastic jobs can always
+    resume.
 
     Raises:
         SettingError: ``share`` is not from 0 to 1.
@@ -279,11 +279,11 @@ def with_resumable_share(trace: Trace, share: float) -> Trace:
     def is_chosen(job: TraceJob) -> bool:
         return job.is_elastic or crc32(job.name.encode()) < share * 2**32
 
-    def made(job: TraceJob) -> TraceJob:
+    def mark(job: TraceJob) -> TraceJob:
         gang = None if job.gang is None else replace(job.gang, is_resumable=is_chosen(job))
         return replace(job, is_resumable=is_chosen(job), gang=gang)
 
-    return replace(trace, jobs=tuple(map(made, trace.jobs)))
+    return replace(trace, jobs=tuple(map(mark, trace.jobs)))
 
 
 def with_true_estimates(trace: Trace) -> Trace:

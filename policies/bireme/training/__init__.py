@@ -1,1 +1,1 @@
-"""Training of learned policies: algorithms, environments, recipes; all of torch is here."""
+"""Training of learned policies: algorithms, environments, recipes; only this package uses torch."""

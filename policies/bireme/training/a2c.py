@@ -4,8 +4,8 @@ Every ``n_steps`` steps of all environments the policy takes one step of RMSProp
 
     E[log pi(a|s) A] + ent_coef E[H(pi)] - vf_coef E[(R - V(s))^2],   A = R - V(s),
 
-where R are the rewards up to the end of these steps and the critic's value of what follows. A
-generalised advantage with ``gae_lambda`` 1, the default here, is just that.
+where R are the rewards up to the end of these steps plus the critic's value of the last state. The
+generalised advantage with ``gae_lambda`` 1, the default here, equals A.
 """
 
 from dataclasses import dataclass
@@ -21,8 +21,8 @@ class A2CConfig(ActorCriticConfig):
     """The settings of Mnih et al. and stable-baselines3.
 
     Attributes:
-        rms_prop_alpha: How slowly RMSProp forgets, 0 to 1.
-        rms_prop_eps: What RMSProp adds to the denominator.
+        rms_prop_alpha: Decay of RMSProp's moving average, 0 to 1.
+        rms_prop_eps: RMSProp's addend to the denominator.
     """
 
     n_steps: int | None = 5
@@ -39,11 +39,11 @@ class A2C(OnPolicy[A2CConfig]):
     def update(self) -> tuple[int, dict[str, float]]:
         """Play ``n_steps`` steps and take one step along the gradient."""
         config = self.config
-        # 1. Play the policy as it is.
+        # 1. Play the present policy.
         rollout = self.collect()
-        # 2. Estimate how much better each action was than expected.
+        # 2. Estimate the advantage of each action.
         advantages, returns = self.advantages_and_returns(rollout)
-        # 3. Ask the policy again, this time with gradients.
+        # 3. Evaluate the policy again, with gradients.
         distribution, values = self.evaluate_actions(rollout.observations, rollout.actions)
         # 4. Policy gradient with an entropy bonus, and the critic's regression.
         policy_loss = -(distribution.log_prob(rollout.actions) * advantages).mean()

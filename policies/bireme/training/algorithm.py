@@ -1,9 +1,9 @@
-"""The loop of all algorithms: play, learn from it, report, and do so again.
+"""The loop of all algorithms: play, learn, report, repeat.
 
-The words are those of stable-baselines3: an algorithm is made from a policy, an environment and a
-configuration; ``learn`` runs it, ``state_dict`` and ``load_state_dict`` (see
-:mod:`bireme.training.storage` for files) interrupt and resume it, so that a resumed run is bit by
-bit the one that was not interrupted.
+The names are those of stable-baselines3. An algorithm has a policy, an environment and a
+configuration; ``learn`` runs it. ``state_dict`` and ``load_state_dict`` interrupt and resume it
+(:mod:`bireme.training.storage` has the files). A resumed run equals the uninterrupted one bit by
+bit.
 """
 
 import time
@@ -45,9 +45,9 @@ class Config:
 
     Attributes:
         n_steps: Steps of every environment between updates; None: whole episodes.
-        replicas: How many environments, next to each other, share each seed.
-        decay_to: The learning rate falls linearly over all steps, to this share of it.
-        max_grad_norm: Longer gradients are shortened to this.
+        replicas: The number of neighbouring environments with the same seed.
+        decay_to: Final share of the learning rate, which falls linearly over all steps.
+        max_grad_norm: The maximum norm of gradients.
     """
 
     n_steps: int | None = None
@@ -62,11 +62,11 @@ class ActorCriticConfig(Config):
     """The settings of algorithms that learn from advantages.
 
     Attributes:
-        baseline: The expected return: ``critic`` takes the policy's values, ``replicas`` the mean
-            of the environments of equal seed, which needs whole episodes and no critic.
-        gamma: The discount, per step or per unit of the environment's clock as ``gamma_per`` says.
-        reward_scale: Rewards are multiplied by it; a critic learns best where returns are near 1.
-        normalize_advantage: To mean 0 and deviation 1 over the rollout.
+        baseline: The expected return: ``critic`` uses the policy's values, ``replicas`` the mean
+            over the environments of equal seed, which needs whole episodes and no critic.
+        gamma: The discount, per step or per unit of the environment's clock (``gamma_per``).
+        reward_scale: Factor of rewards; a critic learns best with returns near 1.
+        normalize_advantage: Whether to scale to mean 0 and deviation 1 over the rollout.
     """
 
     baseline: Literal["critic", "replicas"] = "critic"
@@ -104,9 +104,8 @@ class Algorithm(ABC, Generic[C]):
     """One policy that learns in one environment.
 
     Args:
-        seed: Of the arrivals and of chance in sampling and shuffling; the first weights of the
-            policy are its maker's choice. Of several processes each takes its own
-            (:func:`bireme.training.distributed.process_seed`).
+        seed: Seed of arrivals, sampling and shuffling; the caller chooses the first weights. Each
+            process has its own (:func:`bireme.training.distributed.process_seed`).
     """
 
     def __init__(self, policy: ActorCritic, env: VecEnv, config: C, seed: int = 0) -> None:
@@ -119,16 +118,16 @@ class Algorithm(ABC, Generic[C]):
 
     @abstractmethod
     def update(self) -> tuple[int, dict[str, float]]:
-        """Play and learn from it; return the number of decisions and what was measured."""
+        """Play and learn; return the number of decisions and the metrics."""
 
     def _optimizer(self, policy: nn.Module) -> torch.optim.Optimizer:
         rate = self.config.learning_rate
         return torch.optim.Adam(policy.parameters(), lr=rate, eps=1e-5, fused=True)
 
     def learn(self, total_steps: int, callback: Callback | None = None) -> Self:
-        """Update until ``total_steps`` decisions were taken, resumed ones included.
+        """Update until ``total_steps`` decisions, including those before a resume.
 
-        Of several processes all stop with the first that is there.
+        All processes stop with the first one that is done.
         """
         equal_start([*self.policy.parameters(), *self.policy.buffers()])
         goes_on = True
@@ -144,7 +143,7 @@ class Algorithm(ABC, Generic[C]):
                 metrics["return"] = self.episodes.last_return
             if callback is not None:
                 progress = LearningProgress(self.updates, self.steps, self.seconds, metrics)
-                # One process that stopped alone would leave the others waiting for its gradients.
+                # All processes stop together: the others would wait for a missing gradient.
                 goes_on = bool(least(float(callback(progress))))
         return self
 
@@ -158,9 +157,9 @@ class Algorithm(ABC, Generic[C]):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where :meth:`state_dict` was taken.
+        """Restore the state that :meth:`state_dict` returned.
 
-        Of several processes all load what the first one saved; the others begin new episodes.
+        All processes load the state of the first one; the others begin new episodes.
         """
         self.policy.load_state_dict(state["policy"])
         groups = self.optimizer.state_dict()["param_groups"]
@@ -172,10 +171,10 @@ class Algorithm(ABC, Generic[C]):
         self.updates, self.steps = counters["updates"], counters["steps"]
         self.seconds = counters["seconds"]
         if rank():
-            # Drawing as the first process does, whose state this is, would teach nothing new.
-            own = process_seed(int(torch.randint(2**31, (1,), generator=self.generator)))
-            self.generator.manual_seed(own)
-            self.episodes = Episodes(self.episodes.env, own, self.episodes.replicas)
+            # The first process's draws would add no new experience.
+            process = process_seed(int(torch.randint(2**31, (1,), generator=self.generator)))
+            self.generator.manual_seed(process)
+            self.episodes = Episodes(self.episodes.env, process, self.episodes.replicas)
 
     def descend(self, loss: Tensor) -> None:
         """Take one step of the optimiser, with the gradients of all processes.
@@ -186,7 +185,7 @@ class Algorithm(ABC, Generic[C]):
         self.optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         average_gradients(self._weights)
-        # Before the step: one with nan in it would lose the weights.
+        # Check before the step: a nan would destroy the weights.
         norm = nn.utils.clip_grad_norm_(self._weights, self.config.max_grad_norm)
         if not norm.isfinite():
             raise FloatingPointError(
@@ -198,7 +197,7 @@ class Algorithm(ABC, Generic[C]):
 
 
 class OnPolicy(Algorithm[AC]):
-    """An algorithm that learns from rollouts of the policy as it is."""
+    """An algorithm that learns from rollouts of the present policy."""
 
     def collect(self) -> Rollout:
         config = self.config
@@ -221,10 +220,10 @@ class OnPolicy(Algorithm[AC]):
     def evaluate_actions(
         self, observations: Tensors, actions: Action
     ) -> tuple[ActionDistribution, Tensor | None]:
-        """Return distribution and values with gradients; no values where there is no critic."""
+        """Return distribution and values with gradients; no values without a critic."""
         del actions  # a critic of states does not look at them
-        found = self.policy.distribution(observations)
-        return found, self.policy.values(observations) if self.config.has_critic else None
+        distribution = self.policy.distribution(observations)
+        return distribution, self.policy.values(observations) if self.config.has_critic else None
 
     def _advantages(self, rollout: Rollout) -> FloatArray:
         config, rewards = self.config, rollout.rewards * self.config.reward_scale

@@ -1,12 +1,12 @@
 """Behaviour cloning with DAgger (Ross, Gordon and Bagnell, AISTATS 2011).
 
-A round plays one episode in which, step by step and env by env, either the expert acts (with
-a share that falls linearly to 0 over ``expert_rounds``) or the learner does. The expert labels
-every state met, whichever acted, and the learner is trained on all states so far. So it also learns
-what the expert does in states that only its own mistakes lead to.
+A round plays one episode. In each step and env, either the expert acts (with a share that falls
+linearly to 0 over ``expert_rounds``) or the learner. The expert labels every visited state, and the
+learner trains on all states so far. So it also learns the expert's actions in states that only its
+own mistakes reach.
 
-The loss is the negative log-likelihood of the expert's actions. A Gaussian policy that learns its
-spread will make it small, as a rule's actions have none: bound it in the network.
+The loss is the negative log-likelihood of the expert's actions. A rule's actions have no spread, so
+a Gaussian policy with a learned spread shrinks it: bound it in the network.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,11 +22,11 @@ from bireme.training.algorithm import Algorithm, Config
 from bireme.training.distributed import least
 from bireme.training.distributions import Action
 from bireme.training.networks import ActorCritic, arrays, tensor, tensors
-from bireme.training.rollouts import MAX_EPISODE, joined, never_ends, taken
+from bireme.training.rollouts import MAX_EPISODE, concatenate, never_ends, take_rows
 from bireme.training.vec_env import Actions, Array, Observation, VecEnv, by_agent
 
 Expert: TypeAlias = Callable[[Observation], Actions]
-"""From what is seen of n envs to what should be done in each, shape (n, ...)."""
+"""Maps the observation of n envs to the right action in each, shape (n, ...)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,10 +34,10 @@ class CloningConfig(Config):
     """The settings of cloning.
 
     Attributes:
-        expert_rounds: The expert acts always in the first round and never after this many.
+        expert_rounds: The expert always acts in the first round and never after this many.
         n_epochs: Passes over all states so far in every round, in parts of ``batch_size``.
-        ent_coef: Weight of the entropy; a copy that is sure of itself learns slowly later.
-        most_states: The oldest states beyond this are forgotten.
+        ent_coef: Weight of the entropy; a copy without entropy learns slowly later.
+        most_states: The maximum number of states; the oldest are dropped.
     """
 
     learning_rate: float = 1e-3
@@ -49,9 +49,9 @@ class CloningConfig(Config):
 
 
 class Cloning(Algorithm[CloningConfig]):
-    """Learns to act as an expert does.
+    """Learns to act like an expert.
 
-    Its rounds are the updates of :meth:`learn`; its saved state holds the states met so far.
+    Its rounds are the updates of :meth:`learn`; its saved state contains the visited states.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Cloning(Algorithm[CloningConfig]):
         share = max(0.0, 1 - self.updates / max(1, self.config.expert_rounds))
         states = self._play(share)
         size = len(next(iter(self._seen.values())))
-        # As many parts in every process: each of them is a gradient that the others wait for.
+        # Equal numbers of parts in every process: the others wait for each gradient.
         parts = max(1, int(least(size // self.config.batch_size)))
         losses: list[float] = []
         for _ in range(self.config.n_epochs):
@@ -89,51 +89,55 @@ class Cloning(Algorithm[CloningConfig]):
         super().load_state_dict(state)
         states, device = state["states"], self.policy.device
         self._seen = {name: part.to(device) for name, part in states["seen"].items()}
-        # A run that was broken off before its first round has no labels yet.
+        # A run interrupted before its first round has no labels.
         labels = states["labels"]
         self._labels = by_agent(lambda label: label.to(device), labels) if self._seen else labels
 
     @torch.no_grad()
     def _play(self, share: float) -> int:
-        """Play up to ``n_steps`` steps; return how many states were labelled."""
+        """Play up to ``n_steps`` steps; return the number of labelled states."""
         self.episodes.begin()
-        seen: list[dict[str, Tensor]] = []
+        states: list[dict[str, Tensor]] = []
         labels: list[Action] = []
-        while not self.episodes.is_over.all() and len(seen) != self.config.n_steps:
-            if len(seen) == MAX_EPISODE:
+        while not self.episodes.is_over.all() and len(states) != self.config.n_steps:
+            if len(states) == MAX_EPISODE:
                 raise never_ends(self.episodes)
-            shown = self.episodes.seen()
-            # Copies, because an env may go on writing into the arrays it showed.
-            there = tensors(shown, self.policy.device)
-            seen.append({name: part.clone() for name, part in there.items()})
-            expert_actions = self.expert(shown)
-            labels.append(by_agent(partial(_kept, self.policy.device), expert_actions))
-            own = arrays(self.policy.distribution(seen[-1]).sample(self.generator))
+            observation = self.episodes.observation()
+            # Copy, because an env may write into its arrays again.
+            on_device = tensors(observation, self.policy.device)
+            states.append({name: part.clone() for name, part in on_device.items()})
+            expert_actions = self.expert(observation)
+            labels.append(by_agent(partial(_to_device, self.policy.device), expert_actions))
+            learner_actions = arrays(self.policy.distribution(states[-1]).sample(self.generator))
             rows = len(self.episodes.rows)
             heeds = np.asarray(torch.rand(rows, generator=self.generator) < share)
-            self.episodes.step(by_agent(partial(_mixed, heeds), own, expert_actions))
-        self._remember(seen, labels)
-        return sum(len(next(iter(part.values()))) for part in seen)
+            self.episodes.step(
+                by_agent(partial(_select_rows, heeds), learner_actions, expert_actions)
+            )
+        self._remember(states, labels)
+        return sum(len(next(iter(part.values()))) for part in states)
 
-    def _remember(self, seen: list[dict[str, Tensor]], labels: list[Action]) -> None:
+    def _remember(self, states: list[dict[str, Tensor]], labels: list[Action]) -> None:
         if self._seen:
-            seen, labels = [self._seen, *seen], [self._labels, *labels]
-        kept = slice(-self.config.most_states, None)
-        self._seen = {name: torch.cat([one[name] for one in seen])[kept] for name in seen[0]}
-        self._labels = taken(joined(labels), kept)
+            states, labels = [self._seen, *states], [self._labels, *labels]
+        newest = slice(-self.config.most_states, None)
+        self._seen = {name: torch.cat([one[name] for one in states])[newest] for name in states[0]}
+        self._labels = take_rows(concatenate(labels), newest)
 
     def _improve(self, rows: Tensor) -> float:
-        found = self.policy.distribution({name: part[rows] for name, part in self._seen.items()})
-        loss = -found.log_prob(taken(self._labels, rows)).mean()
-        self.descend(loss - self.config.ent_coef * found.entropy().mean())
+        distribution = self.policy.distribution(
+            {name: part[rows] for name, part in self._seen.items()}
+        )
+        loss = -distribution.log_prob(take_rows(self._labels, rows)).mean()
+        self.descend(loss - self.config.ent_coef * distribution.entropy().mean())
         return float(loss.detach())
 
 
-def _kept(device: torch.device, label: Array) -> Tensor:
+def _to_device(device: torch.device, label: Array) -> Tensor:
     return tensor(label).clone().to(device)
 
 
-def _mixed(heeds: Array, own: Array, expert_actions: Array) -> Array:
-    """Return the expert's actions in the rows that heed it, the learner's in others."""
-    by_row = heeds.reshape(-1, *[1] * (own.ndim - 1))
-    return np.where(by_row, expert_actions, own).astype(own.dtype)
+def _select_rows(heeds: Array, learner_actions: Array, expert_actions: Array) -> Array:
+    """Return the expert's actions in the rows where ``heeds``, the learner's in others."""
+    by_row = heeds.reshape(-1, *[1] * (learner_actions.ndim - 1))
+    return np.where(by_row, expert_actions, learner_actions).astype(learner_actions.dtype)

@@ -1,11 +1,11 @@
-"""Several processes that train one policy: each has envs of its own, all share the gradients.
+"""Several processes that train one policy: each has its own envs, all share the gradients.
 
 ``torchrun`` starts the processes and sets environment variables (:func:`start_from_environment`).
-Weights are equal at the start (:func:`equal_start`), every gradient is averaged over the processes
-(:func:`average_gradients`), so weights stay equal, and n processes learn what one would learn from
-n times as many envs. Whatever decides how many gradients there are (a stop, the size of a batch)
-must be agreed on (:func:`average`, :func:`least`), or the processes would wait for each other for
-ever. In a single process everything here does nothing.
+Weights are equal at the start (:func:`equal_start`), and every gradient is averaged over the
+processes (:func:`average_gradients`). So weights stay equal, and n processes learn like one with n
+times as many envs. The processes must agree on everything that decides the number of gradients,
+such as a stop or the size of a batch (:func:`average`, :func:`least`). Otherwise they would wait
+for each other for ever. In a single process all functions do nothing.
 """
 
 import os
@@ -19,23 +19,23 @@ import torch
 from torch import Tensor, distributed
 
 PATIENCE: Final = timedelta(minutes=10)
-"""How long a process waits for the others; validation in between may take minutes."""
+"""The maximum wait for another process; validation may take minutes."""
 
 
 def rank() -> int:
-    """Return which of the processes this one is; 0 writes the files."""
+    """Return the number of this process; process 0 writes the files."""
     return distributed.get_rank() if _is_started() else 0
 
 
 def world_size() -> int:
-    """Return how many processes train together."""
+    """Return the number of processes that train together."""
     return distributed.get_world_size() if _is_started() else 1
 
 
 @contextmanager
 def start_from_environment() -> Iterator[None]:
-    """Join the processes that torchrun started, if it did; leave them at the end."""
-    torch.set_num_threads(1)  # small networks are slower with more, also in a single process
+    """Join the processes that torchrun started, if any; leave them at the end."""
+    torch.set_num_threads(1)  # small networks are slower with more, even in a single process
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield
         return
@@ -47,13 +47,13 @@ def start_from_environment() -> Iterator[None]:
 
 
 def process_seed(seed: int) -> int:
-    """Return ``seed`` in the first process, and in every other a number of its own."""
-    own = np.random.SeedSequence(seed, spawn_key=(rank(),)).generate_state(1)
-    return int(own[0]) if rank() else seed
+    """Return ``seed`` in the first process, and a different number in every other one."""
+    state = np.random.SeedSequence(seed, spawn_key=(rank(),)).generate_state(1)
+    return int(state[0]) if rank() else seed
 
 
 def equal_start(tensors: Iterable[Tensor]) -> None:
-    """Give ``tensors`` (weights and buffers) the values that they have in the first process."""
+    """Copy the values of ``tensors`` (weights and buffers) from the first process."""
     if world_size() == 1:
         return
     for tensor in tensors:
@@ -61,14 +61,14 @@ def equal_start(tensors: Iterable[Tensor]) -> None:
 
 
 def average_gradients(parameters: Iterable[Tensor]) -> None:
-    """Put the mean over all processes into the gradient of each of ``parameters``.
+    """Replace the gradient of each of ``parameters`` by its mean over all processes.
 
-    Call it between backward and step, equally often everywhere. A parameter without a gradient
-    counts as one with zeros.
+    Call it between backward and step, equally often in every process. A missing gradient counts as
+    zeros.
     """
     if world_size() == 1:
         return
-    # One message for all gradients: many small ones would take longer than the gradients.
+    # One message for all gradients: many small messages would take longer than the gradients.
     learned = [parameter for parameter in parameters if parameter.requires_grad]
     grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in learned]
     flat = torch.cat([grad.reshape(-1) for grad in grads])
@@ -81,20 +81,20 @@ def average_gradients(parameters: Iterable[Tensor]) -> None:
 
 def average(value: float) -> float:
     """Return the mean of ``value`` over all processes."""
-    return _reduced(value, distributed.ReduceOp.SUM) / world_size()
+    return _reduce(value, distributed.ReduceOp.SUM) / world_size()
 
 
 def least(value: float) -> float:
     """Return the smallest ``value`` of all processes."""
-    return _reduced(value, distributed.ReduceOp.MIN)
+    return _reduce(value, distributed.ReduceOp.MIN)
 
 
-def _reduced(value: float, how: distributed.ReduceOp.RedOpType) -> float:
+def _reduce(value: float, how: distributed.ReduceOp.RedOpType) -> float:
     if world_size() == 1:
         return value
-    held = torch.tensor([value], dtype=torch.float64)
-    distributed.all_reduce(held, how)
-    return float(held)
+    tensor = torch.tensor([value], dtype=torch.float64)
+    distributed.all_reduce(tensor, how)
+    return float(tensor)
 
 
 def _is_started() -> bool:

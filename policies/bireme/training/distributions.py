@@ -1,10 +1,10 @@
 """Distributions over actions, with their exact densities.
 
-The first dimension is the batch; all others belong to the action and are independent parts of it
+The first dimension is the batch. All others belong to the action and are independent parts of it
 (for a :class:`FullGaussian` the last dimension is correlated). So ``log_prob``, ``entropy`` and
-``kl`` always have shape (batch,). Masks say which entries of a padded action exist; those that do
-not have no density, are sampled as 0, and never change a result. Chance is always drawn on the CPU,
-wherever the parameters are.
+``kl`` always have shape (batch,). A mask marks the existing entries of a padded action. Other
+entries have no density, are sampled as 0, and never change a result. Random numbers are always
+drawn on the CPU, on whatever device the parameters are.
 """
 
 import math
@@ -40,26 +40,26 @@ class ActionDistribution(ABC):
 
     @abstractmethod
     def kl(self, other: Self) -> Tensor:
-        """Return the Kullback-Leibler divergence to ``other``, which has the same mask."""
+        """Return the Kullback-Leibler divergence to ``other``, whose mask must be equal."""
 
     def log_probs(self, actions: Action) -> Tensor:
         """Return log-probabilities by agent, 0 where idle; shape (batch, agents)."""
         return self.log_prob(actions).unsqueeze(1)
 
     def works(self) -> Tensor:
-        """Return which agents have something to decide, bool, shape (batch, agents)."""
+        """Return which agents have a decision to make, bool, shape (batch, agents)."""
         return torch.ones_like(self.entropy(), dtype=torch.bool).unsqueeze(1)
 
 
 class MaskedCategorical(ActionDistribution):
-    """One of n choices, of which some may be forbidden.
+    """One of n choices; some may be forbidden.
 
     Args:
         logits: Shape (batch, ..., n).
-        mask: bool, same shape: True where the choice is allowed; None allows all.
+        mask: bool, same shape: True for an allowed choice; None allows all.
 
     Raises:
-        ValueError: every choice of some row is forbidden, or a logit of an allowed one is nan.
+        ValueError: a row has no allowed choice, or a logit of an allowed choice is nan.
     """
 
     def __init__(self, logits: Tensor, mask: Tensor | None = None) -> None:
@@ -78,25 +78,24 @@ class MaskedCategorical(ActionDistribution):
 
     @property
     def finite(self) -> Tensor:
-        """The log-probabilities with 0 where forbidden."""
-        # So that 0 * log 0 = 0, and not nan.
+        """The log-probabilities with 0 for forbidden choices, so that 0 * log 0 is 0, not nan."""
         return self.log_probabilities.masked_fill(~self.mask, 0.0)
 
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
-        """Choices, int64, shape (batch, ...)."""
-        # multinomial takes two dimensions at most.
+        """Return choices, int64, shape (batch, ...)."""
+        # multinomial accepts at most two dimensions.
         flat = self.log_probabilities.detach().exp().flatten(0, -2).cpu()
-        chosen = torch.multinomial(flat, 1, generator=generator).to(self.log_probabilities.device)
-        return chosen.reshape(self.log_probabilities.shape[:-1])
+        choices = torch.multinomial(flat, 1, generator=generator).to(self.log_probabilities.device)
+        return choices.reshape(self.log_probabilities.shape[:-1])
 
     def mode(self) -> Tensor:
-        """The likeliest choices, int64, shape (batch, ...); the first one of equals."""
+        """Return the likeliest choices, int64, shape (batch, ...); ties to the first."""
         return self.log_probabilities.argmax(-1)
 
     def log_prob(self, actions: Action) -> Tensor:
-        """Of int64 choices of shape (batch, ...); -inf for a forbidden one."""
-        chosen = _single(actions).unsqueeze(-1)
-        return _total(self.log_probabilities.gather(-1, chosen).squeeze(-1))
+        """Return the log-probability of int64 choices, (batch, ...); -inf for a forbidden one."""
+        choices = _single(actions).unsqueeze(-1)
+        return _total(self.log_probabilities.gather(-1, choices).squeeze(-1))
 
     def entropy(self) -> Tensor:
         return -_total(self.log_probabilities.exp() * self.finite)
@@ -106,34 +105,34 @@ class MaskedCategorical(ActionDistribution):
 
 
 class _Gaussian(ActionDistribution):
-    """Normal entries around ``mean``; those that ``mask`` leaves out do not exist."""
+    """Normal entries around ``mean``; entries outside ``mask`` do not exist."""
 
     log_scale: Tensor
-    """Logarithm of the deviation of each entry given those before it, the shape of ``mean``."""
+    """Logarithm of the deviation of each entry given the earlier entries, shape of ``mean``."""
 
     def __init__(self, mean: Tensor, mask: Tensor | None) -> None:
         self.mask = torch.ones_like(mean, dtype=torch.bool) if mask is None else mask
         self.mean = mean.masked_fill(~self.mask, 0.0)
 
     @abstractmethod
-    def _scaled(self, noise: Tensor) -> Tensor:
+    def _scale(self, noise: Tensor) -> Tensor:
         """Give standard normal ``noise`` the covariance."""
 
     @abstractmethod
-    def _whitened(self, away: Tensor) -> Tensor:
-        """Take the covariance off distances from the mean."""
+    def _whiten(self, away: Tensor) -> Tensor:
+        """Remove the covariance from distances from the mean."""
 
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
         with torch.no_grad():
             noise = torch.randn(self.mean.shape, generator=generator, dtype=self.mean.dtype)
             noise = noise.to(self.mean.device)
-            return self.mean + self._scaled(noise.masked_fill(~self.mask, 0.0))
+            return self.mean + self._scale(noise.masked_fill(~self.mask, 0.0))
 
     def mode(self) -> Tensor:
         return self.mean
 
     def log_prob(self, actions: Action) -> Tensor:
-        whitened = self._whitened((_single(actions) - self.mean).masked_fill(~self.mask, 0.0))
+        whitened = self._whiten((_single(actions) - self.mean).masked_fill(~self.mask, 0.0))
         density = -0.5 * (whitened.square() + _LOG_TWO_PI) - self.log_scale
         return _total(density * self.mask)
 
@@ -154,10 +153,10 @@ class DiagonalGaussian(_Gaussian):
         super().__init__(mean, mask)
         self.log_scale = log_std.expand_as(mean).masked_fill(~self.mask, 0.0)
 
-    def _scaled(self, noise: Tensor) -> Tensor:
+    def _scale(self, noise: Tensor) -> Tensor:
         return noise * self.log_scale.exp()
 
-    def _whitened(self, away: Tensor) -> Tensor:
+    def _whiten(self, away: Tensor) -> Tensor:
         return away / self.log_scale.exp()
 
     def kl(self, other: "DiagonalGaussian") -> Tensor:
@@ -180,16 +179,16 @@ class FullGaussian(_Gaussian):
 
     def __init__(self, mean: Tensor, cholesky: Tensor, mask: Tensor | None = None) -> None:
         super().__init__(mean, mask)
-        # An entry that does not exist gets the identity's row, so that L can still be inverted.
+        # A missing entry gets the identity's row, so that L stays invertible.
         both = self.mask.unsqueeze(-1) & self.mask.unsqueeze(-2)
         identity = torch.eye(mean.shape[-1], dtype=mean.dtype, device=mean.device)
         self.cholesky = torch.where(both, cholesky.tril(), identity)
         self.log_scale = self.cholesky.diagonal(dim1=-2, dim2=-1).log()
 
-    def _scaled(self, noise: Tensor) -> Tensor:
+    def _scale(self, noise: Tensor) -> Tensor:
         return (self.cholesky @ noise.unsqueeze(-1)).squeeze(-1)
 
-    def _whitened(self, away: Tensor) -> Tensor:
+    def _whiten(self, away: Tensor) -> Tensor:
         column = away.unsqueeze(-1)
         solved: Tensor = torch.linalg.solve_triangular(self.cholesky, column, upper=False)
         return solved.squeeze(-1)
@@ -203,13 +202,12 @@ class FullGaussian(_Gaussian):
 
 
 class JointDistribution(ActionDistribution):
-    """Several agents that act at once, independently given what they see.
+    """Several agents that act at once, independently given the observation.
 
     Args:
-        agents: One distribution each, by name; actions are dicts with the same names.
-        idle: For agents that may have nothing to decide: bool, shape (batch,). What an idle agent
-            does has no probability, entropy or divergence; its distribution must be a proper one
-            all the same.
+        agents: One distribution for each agent, by name; actions are dicts with the same names.
+        idle: For agents that may have no decision: bool, shape (batch,). The action of an idle
+            agent has no probability, entropy or divergence. Its distribution must still be proper.
     """
 
     def __init__(

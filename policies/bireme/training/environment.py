@@ -1,20 +1,21 @@
-"""The simulator as a Gymnasium environment: an agent chooses which waiting gang is next.
+"""The simulator as a Gymnasium environment: an agent chooses the next waiting gang.
 
-An episode is a trace on nodes. Whenever something happened (a gang came, finished or passed its
-wait bound) the agent chooses among the first ``slots`` waiting gangs in order of arrival, or void.
-The chosen one goes through the operator's own cycle, with all guardrails: it starts, or is held.
-If it is the first that is held, places are kept for it, and those chosen after it start only where
-they do not delay it. Then the agent chooses among the others, until it has chosen all or says void;
-then time goes on. Gangs past their wait bound, and those that lost a node, go before any choice.
+An episode is a trace on nodes. After every event (a gang came, finished or passed its wait bound)
+the agent chooses among the first ``slots`` waiting gangs in order of arrival, or void. The chosen
+gang goes through the operator's own cycle, with all guardrails: it starts, or is held. The first
+held gang gets a reservation; gangs chosen after it start only if they do not delay it. Then the
+agent chooses among the others, until it has chosen all or void. Then time passes. Gangs past their
+wait bound, and gangs that lost a node, go before any choice.
 
-The reward of a step is minus the hours that jobs spent in the system during it: the number of jobs
-that wait or run, times the time that passed, in hours. Over an episode that is minus the sum of all
-job completion times (the objective of Decima, Mao et al., SIGCOMM'19, section 5.3).
+The reward of a step is minus the hours that jobs spent in the system during it: the number of
+waiting and running jobs times the elapsed hours. Over an episode that is minus the sum of all job
+completion times (the objective of Decima, Mao et al., SIGCOMM'19, section 5.3).
 
     action       0 to slots-1: that waiting gang; slots: void
-    info         action_mask, int8, shape (slots + 1,): 1 for what may be chosen. Void may not while
-                 nothing runs and a gang waits; it then means the first. An empty slot means void.
-    terminated   all jobs are finished, or nothing that waits will ever start
+    info         action_mask, int8, shape (slots + 1,): 1 for an allowed choice. Void is forbidden
+                 while no gang runs and a gang waits; it then means the first gang. An empty slot
+                 means void.
+    terminated   all jobs are finished, or no waiting gang will ever start
 """
 
 from collections.abc import Callable, Sequence
@@ -50,16 +51,16 @@ from bireme.simulator.workload import Trace
 
 
 class _TurnBasedSimulation:
-    """One simulation, played choice by choice from the first moment at which a gang waits.
+    """One simulation, played choice by choice from the first moment with a waiting gang.
 
-    Choices of one moment make one order, and the cycle runs over it once, when time goes on.
+    The choices of one moment make one order. The cycle runs over it once, when time passes.
 
     Attributes:
-        snapshot: The cluster as this moment began, without waiting gangs.
+        snapshot: The cluster at the begin of this moment, without waiting gangs.
         candidates: Gangs that may still be chosen at this moment, in order of arrival.
-        used: What nodes hold once those chosen so far have started, shape (nodes, resources).
-        running: How many gangs run then.
-        is_over: Whether all jobs are finished, or nothing that waits will ever start.
+        used: Usage after the start of the gangs chosen so far, shape (nodes, resources).
+        running: The number of running gangs after these starts.
+        is_over: Whether all jobs are finished, or no waiting gang will ever start.
     """
 
     def __init__(self, state: SimulationState, placer: Placer) -> None:
@@ -71,7 +72,7 @@ class _TurnBasedSimulation:
         self._skip()
 
     def choose(self, slot: int) -> float:
-        """Choose that candidate next; return the hours that jobs spent until the next choice."""
+        """Choose the candidate ``slot``; return the hours that jobs spent until the next choice."""
         self._choose([self.candidates[slot]])
         return self._skip()
 
@@ -80,7 +81,7 @@ class _TurnBasedSimulation:
         return self._end_moment() + self._skip()
 
     def _skip(self) -> float:
-        """Let time pass until there is a gang to choose."""
+        """Let time pass until a gang can be chosen."""
         hours = 0.0
         while not self.candidates and not self.is_over:
             hours += self._end_moment()
@@ -88,8 +89,8 @@ class _TurnBasedSimulation:
 
     def _end_moment(self) -> float:
         began = self.state.now
-        if chosen := self._chosen():
-            self.simulation.decide_on(chosen)
+        if gangs := self._selection():
+            self.simulation.decide_on(gangs)
         jobs = len(self.state.active)
         self.simulation.finish_step()
         self._begin_moment()
@@ -104,7 +105,7 @@ class _TurnBasedSimulation:
         if not self.is_over:
             waiting = self.state.waiting.all_gangs()
             self.candidates = sorted(waiting, key=lambda gang: (gang.arrived, gang.uid))
-            # The cycle takes these first whatever the order, so the agent cannot choose them.
+            # The cycle takes these gangs first in any order, so the agent cannot choose them.
             queues = QueueTree(now.queues, now.queue_usage, now.total, now.nodes.accelerators)
             obstacle = partial(
                 start_obstacle, snapshot=now, queues=queues, placer=Deciders(self._policy, now)
@@ -116,35 +117,35 @@ class _TurnBasedSimulation:
         if not gangs:
             return
         turns = self._order.by_uid
-        turns |= {gang.uid: at for at, gang in enumerate(gangs, len(turns))}
+        turns |= {gang.uid: index for index, gang in enumerate(gangs, len(turns))}
         self.candidates = [gang for gang in self.candidates if gang.uid not in turns]
-        # A preview on the cluster as the moment began: later choices change nothing for earlier
-        # ones, so that it is what will be.
-        seen = self.state.snapshot(self._chosen())
-        admitted = run_cycle(seen, self._policy, explain=False).admitted
+        # A preview on the cluster at the begin of the moment. It is exact, because later choices
+        # change nothing for earlier ones.
+        snapshot = self.state.snapshot(self._selection())
+        admitted = run_cycle(snapshot, self._policy, explain=False).admitted
         self.used = self.snapshot.used.copy()
         for action in admitted:
             rows, usage = usage_of(action.gang, action.placement, self.snapshot.nodes.axis)
             np.add.at(self.used, rows, usage)  # a gang may have several replicas on a node
         self.running = len(self.snapshot.running) + len(admitted)
 
-    def _chosen(self) -> tuple[Gang, ...]:
+    def _selection(self) -> tuple[Gang, ...]:
         waiting, turns = self.state.waiting.all_gangs(), self._order.by_uid
         return tuple(gang for gang in waiting if gang.uid in turns)
 
 
 class _ChosenOrder:
-    """Orderer of gangs in the order of their choice; none may be preempted for another."""
+    """Orderer of gangs in the order of their choice, without preemption."""
 
     def __init__(self) -> None:
         self.by_uid: dict[str, int] = {}
 
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
-        """Order chosen gangs first to last, then those that run."""
+        """Order chosen gangs first to last, then running gangs."""
         last = len(self.by_uid)
         turns = [(self.by_uid.get(gang.uid, last), gang.arrived, gang.uid) for gang in gangs]
         order = sorted(range(len(gangs)), key=turns.__getitem__)
-        return [Ranked(gangs[at], -float(turns[at][0])) for at in order]
+        return [Ranked(gangs[index], -float(turns[index][0])) for index in order]
 
 
 Observation: TypeAlias = dict[str, NDArray[np.float32]]
@@ -156,22 +157,22 @@ _PHYSICS: Final = Physics()
 
 
 class SchedulingEnv(gymnasium.Env[Observation, np.int64]):
-    """Gymnasium environment in which the action is the waiting gang that goes next.
+    """Gymnasium environment; the action is the next waiting gang.
 
-    It is for agents of users; Bireme's recipes train in batches (:mod:`bireme.training.vec_env`).
+    It is for users' agents; Bireme's recipes train in batches (:mod:`bireme.training.vec_env`).
 
-    Observations are float32; slots without a gang hold zeros:
-        ``demand``, (slots, resources): what the gang asks, as shares of the whole cluster.
-        ``times``, (slots, 3): see :data:`TIMES`; hours are cut off at a year.
+    Observations are float32; slots without a gang are zeros:
+        ``demand``, (slots, resources): the gang's request, as shares of the whole cluster.
+        ``times``, (slots, 3): see :data:`TIMES`; hours are capped at a year.
         ``free``, (nodes, resources): free shares of each node.
-        ``crowd``, (2,): how many gangs wait that the agent may still choose, and how many run,
+        ``crowd``, (2,): the number of gangs that the agent may still choose, and of running gangs,
         each as a share of the jobs of the trace.
 
     Args:
         episodes: The trace of every episode, or a function that makes one from a seed.
-        slots: How many gangs the agent sees.
-        placer: Where gangs go; a name of the registry.
-        learns: Whether run times that no owner stated are estimated from finished jobs.
+        slots: The number of gangs that the agent sees.
+        placer: A placer's name in the registry.
+        learns: Whether finished jobs give estimates for run times that no owner stated.
     """
 
     def __init__(
@@ -207,19 +208,24 @@ class SchedulingEnv(gymnasium.Env[Observation, np.int64]):
         """Begin the next trace.
 
         Raises:
-            SimulationError: it has no jobs, or elastic ones, which this environment cannot size.
+            SimulationError: the trace has no jobs, or elastic jobs, which this environment cannot
+                size.
         """
         super().reset(seed=seed)
-        drawn = int(self.np_random.integers(2**31))
-        trace = self._episodes if isinstance(self._episodes, Trace) else self._episodes(drawn)
+        episode_seed = int(self.np_random.integers(2**31))
+        trace = (
+            self._episodes if isinstance(self._episodes, Trace) else self._episodes(episode_seed)
+        )
         _check(trace)
         history = RuntimeHistory() if self._learns else None
-        state = SimulationState(trace, self._nodes, self._settings, self._physics, drawn, history)
+        state = SimulationState(
+            trace, self._nodes, self._settings, self._physics, episode_seed, history
+        )
         self._simulation = _TurnBasedSimulation(state, self._placer)
-        return self._seen(self._simulation), {"action_mask": self._mask(self._simulation)}
+        return self._observe(self._simulation), {"action_mask": self._mask(self._simulation)}
 
     def step(self, action: np.int64) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """Let the chosen gang be next, or time pass."""
+        """Choose the next gang, or let time pass."""
         play = self._playing
         if play.is_over:
             raise ResetNeeded("the episode is over; call reset()")
@@ -227,7 +233,7 @@ class SchedulingEnv(gymnasium.Env[Observation, np.int64]):
         slot = int(action) if mask[action] else 0 if not mask[-1] else self._slots
         hours = play.pass_time() if slot == self._slots else play.choose(slot)
         info = {"action_mask": self._mask(play)}
-        return self._seen(play), -hours, play.is_over, False, info
+        return self._observe(play), -hours, play.is_over, False, info
 
     @property
     def records(self) -> tuple[JobRecord, ...]:
@@ -246,21 +252,23 @@ class SchedulingEnv(gymnasium.Env[Observation, np.int64]):
         mask[-1] = not play.candidates or play.running > 0
         return mask
 
-    def _seen(self, play: _TurnBasedSimulation) -> Observation:
-        seen = {name: np.zeros(shape, np.float32) for name, (_, shape) in self._shapes.items()}
+    def _observe(self, play: _TurnBasedSimulation) -> Observation:
+        observation = {
+            name: np.zeros(shape, np.float32) for name, (_, shape) in self._shapes.items()
+        }
         snapshot = play.snapshot
         for slot, gang in enumerate(play.candidates[: self._slots]):
-            asked = (gang.demand.get(n, 0) / max(snapshot.total[n], 1) for n in self._axis.names)
-            seen["demand"][slot] = [min(1.0, share) for share in asked]
-            known, wait = gang.estimated_seconds, snapshot.wait_seconds(gang)
-            hours = [(known or 0.0) / 3600, known is not None, wait / 3600]
-            seen["times"][slot] = np.minimum(hours, MAX_HOURS)
+            shares = (gang.demand.get(n, 0) / max(snapshot.total[n], 1) for n in self._axis.names)
+            observation["demand"][slot] = [min(1.0, share) for share in shares]
+            estimate, wait = gang.estimated_seconds, snapshot.wait_seconds(gang)
+            hours = [(estimate or 0.0) / 3600, estimate is not None, wait / 3600]
+            observation["times"][slot] = np.minimum(hours, MAX_HOURS)
         offered = snapshot.nodes.allocatable
         free = (offered - play.used) / np.maximum(offered, 1)
-        seen["free"][:] = np.where(snapshot.nodes.accepts[:, None], np.clip(free, 0, 1), 0)
+        observation["free"][:] = np.where(snapshot.nodes.accepts[:, None], np.clip(free, 0, 1), 0)
         counts = np.array([len(play.candidates), play.running])
-        seen["crowd"][:] = counts / len(play.state.jobs)
-        return seen
+        observation["crowd"][:] = counts / len(play.state.jobs)
+        return observation
 
 
 def _check(trace: Trace) -> None:

@@ -1,10 +1,10 @@
 """Evaluation of a checkpoint beside baselines: many seeds over all cores, means, ratios, the best.
 
-A recipe evaluates one seed (:meth:`bireme.training.recipes.Recipe.evaluate`), :func:`evaluate` does
-so for many; a cluster takes a share of the seeds per job (``--shard I/N``), and :func:`merge` joins
-the results. All policies meet the same seeds, so their ratios are paired;
-:mod:`bireme.simulator.comparison` defines the intervals. Ratios are to the best baseline, the one
-with the best mean of the recipe's primary metric.
+A recipe evaluates one seed (:meth:`bireme.training.recipes.Recipe.evaluate`), :func:`evaluate`
+many. On a cluster each job takes a share of the seeds (``--shard I/N``), and :func:`merge` joins
+the results. All policies have the same seeds, so their ratios are paired;
+:mod:`bireme.simulator.comparison` defines the intervals. Ratios are to the baseline with the best
+mean of the recipe's primary metric.
 """
 
 import math
@@ -40,7 +40,7 @@ _ONE_THREAD: Final = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_
 
 
 class EvaluationError(BiremeError):
-    """A seed could not be evaluated; the text says what went wrong in it."""
+    """A seed could not be evaluated; the text names its fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,8 @@ class EvaluationResult:
     """The numbers of one checkpoint and its baselines in one setting.
 
     Attributes:
-        checkpoint: The checkpoint's name, under which its own numbers stand.
-        sha256: Of the checkpoint's card.
+        checkpoint: The checkpoint's name, the key of its own numbers.
+        sha256: Digest of the checkpoint's card.
         metric: The primary metric.
         runs: Results by seed.
     """
@@ -75,24 +75,26 @@ class EvaluationResult:
 
     def means(self) -> dict[str, dict[str, Estimate]]:
         """Return the means by policy and metric, the best policy first, without missing metrics."""
-        drawn = comparison.draws(len(self.runs))
-        found = {name: comparison.means(table, drawn) for name, table in self._tables().items()}
-        return {name: self._by_metric(found[name]) for name in self._best_first(found)}
+        weights = comparison.draws(len(self.runs))
+        estimates = {
+            name: comparison.means(table, weights) for name, table in self._tables().items()
+        }
+        return {name: self._by_metric(estimates[name]) for name in self._best_first(estimates)}
 
     def ratios(self) -> dict[str, dict[str, Estimate]]:
         """Return ratios to the best baseline by policy and metric; empty without a baseline."""
         baseline = self.best_baseline
         if baseline is None:
             return {}
-        tables, drawn = self._tables(), comparison.draws(len(self.runs))
+        tables, weights = self._tables(), comparison.draws(len(self.runs))
         return {
-            name: self._by_metric(comparison.ratios(table, tables[baseline], drawn))
+            name: self._by_metric(comparison.ratios(table, tables[baseline], weights))
             for name, table in tables.items()
         }
 
     @property
     def best_baseline(self) -> str | None:
-        """The best policy that is not the checkpoint; None when there is none."""
+        """The best policy other than the checkpoint; None without one."""
         return next((name for name in self.means() if name != self.checkpoint), None)
 
     def table(self) -> tuple[list[str], list[list[str]]]:
@@ -107,7 +109,7 @@ class EvaluationResult:
         return head, rows
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything as JSON can hold it; :meth:`from_json` reads it back."""
+        """Return all numbers as JSON values; :meth:`from_json` reads them back."""
         means, ratios = self.means(), self.ratios()
         return {
             **{key: getattr(self, key) for key in _ABOUT},
@@ -119,12 +121,12 @@ class EvaluationResult:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "EvaluationResult":
-        """Read what :meth:`to_json` wrote; KeyError or TypeError for anything else."""
+        """Read the output of :meth:`to_json`; KeyError or TypeError for anything else."""
         runs = {int(run["seed"]): run["results"] for run in content["runs"]}
         return cls(**{key: content[key] for key in _ABOUT}, runs=runs)
 
     def _tables(self) -> dict[str, FloatArray]:
-        """Return arrays by policy, shape (seeds, metrics); nan where a seed has no value."""
+        """Return arrays by policy, shape (seeds, metrics); nan for a missing value."""
         names = dict.fromkeys(name for results in self.runs.values() for name in results)
         for seed, results in self.runs.items():
             if missing := set(names) - set(results):
@@ -141,12 +143,12 @@ class EvaluationResult:
 
     def _by_metric(self, estimates: Sequence[Estimate | None]) -> dict[str, Estimate]:
         pairs = zip(self.metrics, estimates, strict=True)
-        return {metric: found for metric, found in pairs if found is not None}
+        return {metric: estimate for metric, estimate in pairs if estimate is not None}
 
-    def _best_first(self, found: Mapping[str, Sequence[Estimate | None]]) -> list[str]:
+    def _best_first(self, estimates: Mapping[str, Sequence[Estimate | None]]) -> list[str]:
         sign = 1 if self.is_less_better else -1
-        means = {name: row[0].mean * sign for name, row in found.items() if row[0] is not None}
-        return sorted(found, key=lambda name: means.get(name, np.inf))
+        means = {name: row[0].mean * sign for name, row in estimates.items() if row[0] is not None}
+        return sorted(estimates, key=lambda name: means.get(name, np.inf))
 
 
 def _cell(estimate: Estimate | None) -> str:
@@ -165,7 +167,7 @@ def merge(shards: Sequence[EvaluationResult]) -> EvaluationResult:
     """Join the results of one checkpoint in one setting with different seeds.
 
     Raises:
-        SettingError: they are not of the same evaluation, or have a seed in common.
+        SettingError: the shards are of different evaluations, or share a seed.
     """
     first = shards[0]
     runs: dict[int, Results] = {}
@@ -203,8 +205,8 @@ def evaluate(
     Raises:
         EvaluationError: a seed failed, or a process died.
     """
-    _loaded.cache_clear()  # since the last evaluation the folder may have another checkpoint
-    checkpoint, recipe = _loaded(task.recipe, task.folder)
+    _load_once.cache_clear()  # the folder may have another checkpoint than before
+    checkpoint, recipe = _load_once(task.recipe, task.folder)
     runs: dict[int, Results] = {}
     for seed, results in _all_seeds(task, seeds, min(jobs, len(seeds))):
         runs[seed] = results
@@ -228,7 +230,7 @@ def _all_seeds(
             yield seed, _one_seed(task, seed)
         return
     spawn = multiprocessing.get_context("spawn")  # forks of a process with threads may hang
-    # One thread per process: all cores are busy with seeds already.
+    # One thread per process, because the seeds keep all cores busy.
     with _environment(_ONE_THREAD), ProcessPoolExecutor(jobs, spawn) as pool:
         try:
             waiting = {pool.submit(_one_seed, task, seed): seed for seed in seeds}
@@ -243,32 +245,32 @@ def _all_seeds(
 
 
 def _one_seed(task: EvaluationTask, seed: int) -> Results:
-    checkpoint, recipe = _loaded(task.recipe, task.folder)
+    checkpoint, recipe = _load_once(task.recipe, task.folder)
     try:
-        found = recipe.evaluate(checkpoint, task.setting, seed, task.options)
+        results = recipe.evaluate(checkpoint, task.setting, seed, task.options)
     except BiremeError as error:
         raise EvaluationError(f"seed {seed} of setting {task.setting!r}: {error}") from error
     return {
         name: {key: float(value) for key, value in row.items() if math.isfinite(value)}
-        for name, row in found.items()
+        for name, row in results.items()
     }
 
 
 @lru_cache(maxsize=1)
-def _loaded(recipe: str, folder: Path) -> tuple[Checkpoint, Recipe]:
+def _load_once(recipe: str, folder: Path) -> tuple[Checkpoint, Recipe]:
     """Load once per process, not once per seed."""
     return load(folder), load_recipe(recipe)
 
 
 @contextmanager
 def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables inside, for processes that are started there."""
-    before = {name: os.environ.get(name) for name in values}
+    """Set environment variables within the context, for its child processes."""
+    previous = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:
         yield
     finally:
-        for name, value in before.items():
+        for name, value in previous.items():
             if value is None:
                 del os.environ[name]
             else:
@@ -281,53 +283,56 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
 def write_to_card(folder: Path, results: Sequence[EvaluationResult], command: str) -> None:
     """Replace the card's results of the same settings by ``results``, measured by ``command``.
 
-    The sha256 of the card, and so the name of the checkpoint in records, is another afterwards.
+    This changes the sha256 of the card, and so the name of the checkpoint in records.
 
     Raises:
-        CheckpointError: there is no card in ``folder``.
+        CheckpointError: ``folder`` has no card.
         SettingError: ``results`` are of another checkpoint.
     """
     card, digest = read_card(folder)
-    for each in results:
-        if each.sha256 != digest:
+    for new_result in results:
+        if new_result.sha256 != digest:
             raise SettingError(
-                f"setting {each.setting!r} was measured of the checkpoint with sha256 "
-                f"{each.sha256}, {str(folder)!r} has {digest}; measure it again"
+                f"setting {new_result.setting!r} was measured of the checkpoint with sha256 "
+                f"{new_result.sha256}, {str(folder)!r} has {digest}; measure it again"
             )
-    measured = {each.setting for each in results}
-    kept = [result for result in card.results if result.setting not in measured]
-    rows = (*kept, *(row for each in results for row in _card_rows(each, command)))
+    measured = {new_result.setting for new_result in results}
+    other_results = [result for result in card.results if result.setting not in measured]
+    rows = (
+        *other_results,
+        *(row for new_result in results for row in _card_rows(new_result, command)),
+    )
     (folder / CARD_FILE).write_bytes(encode(msgspec.structs.replace(card, results=rows)))
 
 
 def _card_rows(result: EvaluationResult, command: str) -> Iterator[Result]:
     means, baseline = result.means(), result.best_baseline
-    beside = means[baseline] if baseline is not None else {}
-    for metric, own in means[result.checkpoint].items():
-        if baseline is None or metric in beside:
-            low, high = (own.mean if bound is None else bound for bound in (own.low, own.high))
+    baseline_means = means[baseline] if baseline is not None else {}
+    for metric, mean in means[result.checkpoint].items():
+        if baseline is None or metric in baseline_means:
+            low, high = (mean.mean if value is None else value for value in (mean.low, mean.high))
             yield Result(
                 setting=result.setting,
                 metric=metric,
-                value=own.mean,
+                value=mean.mean,
                 interval=(low, high),
                 rival=baseline or "",
-                rival_value=beside[metric].mean if baseline is not None else own.mean,
+                rival_value=baseline_means[metric].mean if baseline is not None else mean.mean,
                 command=command,
             )
 
 
-# --- what recipes need to evaluate a checkpoint --------------------------------------------------
+# --- helpers of recipes for the evaluation of a checkpoint ---------------------------------------
 
 
 def session_of(checkpoint: Checkpoint, part: PartName) -> Session:
-    """Return the network of ``part`` of ``checkpoint``; CheckpointError where it has none."""
-    found = getattr(checkpoint, part)
-    if found is None:
+    """Return the network of ``part`` of ``checkpoint``; CheckpointError without one."""
+    network = getattr(checkpoint, part)
+    if network is None:
         raise CheckpointError(
             f"checkpoint {checkpoint.card.name!r} has no {part} to be evaluated; name one that has"
         )
-    session: Session = found.session
+    session: Session = network.session
     return session
 
 

@@ -1,8 +1,8 @@
-"""Evolution strategies: better parameters from losses alone, where no gradient can be had.
+"""Evolution strategies: optimise parameters from losses alone, without gradients.
 
-Parameters are drawn around a mean, each draw with its mirror image, and the mean moves towards
-those with lower losses; step size and covariance follow what has paid so far. All draws of a
-generation should be scored on the same cases (common random numbers): only ranks are used.
+Parameters are drawn around a mean, each draw with its mirror image. The mean moves towards draws
+with lower losses; step size and covariance adapt to past progress. All draws of a generation should
+be scored on the same cases (common random numbers): only ranks are used.
 
 Covariance matrix adaptation: Hansen, "The CMA Evolution Strategy: A Tutorial", arXiv:1604.00772,
 equations in brackets. Mirrored draws: Salimans et al., arXiv:1703.03864.
@@ -18,21 +18,21 @@ from bireme.core.resources import FloatArray
 
 _ARRAYS = ("mean", "_covariance", "_path", "_step_path")
 _MAX_CONDITION = 1e12
-"""Above it the covariance is no longer distinguishable from a singular one."""
+"""The largest condition number; a larger one is numerically singular."""
 
 
 class Evolution:
-    """Search by :meth:`ask`, scoring each row, and :meth:`tell`, over and over.
+    """A search that repeats :meth:`ask`, the scoring of each row, and :meth:`tell`.
 
     Attributes:
         mean: The best parameters so far, shape (parameters,).
-        step: How far draws are from them, in units of ``scales``.
+        step: The distance of draws from the mean, in units of ``scales``.
     """
 
     def __init__(
         self, mean: FloatArray, scales: FloatArray, population: int, generator: np.random.Generator
     ) -> None:
-        """``scales`` are the first standard deviations, shape (parameters,), all above 0.
+        """Begin at ``mean`` with the standard deviations ``scales``, all above 0, (parameters,).
 
         ``population`` is an even number from 4 on.
         """
@@ -66,11 +66,11 @@ class Evolution:
         half = self._generator.standard_normal((len(self._draws) // 2, len(self.mean)))
         steps = half @ self._root.T  # (38), (39)
         self._draws = np.stack([steps, -steps], axis=1).reshape(self._draws.shape)
-        drawn: FloatArray = self.mean + self.step * self._draws * self._scales
-        return drawn
+        candidates: FloatArray = self.mean + self.step * self._draws * self._scales
+        return candidates
 
     def tell(self, losses: FloatArray) -> None:
-        """Move by the ``losses`` of the rows last asked for, shape (population,); nan is worst."""
+        """Move by the ``losses`` of the last rows, shape (population,); nan is worst."""
         ranks = np.argsort(np.nan_to_num(losses, nan=math.inf), kind="stable")
         best = self._draws[ranks[: len(self._weights)]]
         move = self._weights @ best  # (41)
@@ -85,7 +85,7 @@ class Evolution:
         self._adapt(best, move, length)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all but the generator's state, as plain numbers."""
+        """Return the state without the generator's, as plain numbers."""
         arrays = {name: getattr(self, name).tolist() for name in _ARRAYS}
         return {**arrays, "step": self.step, "generation": self._generation}
 
@@ -95,35 +95,35 @@ class Evolution:
         self.step, self._generation = state["step"], state["generation"]
 
     def _adapt(self, best: FloatArray, move: FloatArray, length: float) -> None:
-        """Let the covariance follow the path of the mean and the best draws."""
+        """Adapt the covariance to the path of the mean and the best draws."""
         rate, one, many = self._path_rate, self._one_rate, self._many_rate
-        passed = 1 - (1 - self._step_rate) ** (2 * self._generation)
-        # While the mean rushes one way, the path would widen the covariance too fast.
-        most = (1.4 + 2 / (len(self.mean) + 1)) * self._usual_length
-        is_steady = length / math.sqrt(passed) < most
+        bias = 1 - (1 - self._step_rate) ** (2 * self._generation)
+        # While the mean moves fast in one direction, the path would widen the covariance too fast.
+        max_length = (1.4 + 2 / (len(self.mean) + 1)) * self._usual_length
+        is_steady = length / math.sqrt(bias) < max_length
         drift = math.sqrt(rate * (2 - rate) * self._mass) * move if is_steady else 0.0
         self._path = (1 - rate) * self._path + drift  # (45)
         lost = one * (1 - is_steady) * rate * (2 - rate)
         spread = (best * self._weights[:, None]).T @ best
-        kept = 1 + lost - one - many
-        covariance = kept * self._covariance + one * np.outer(self._path, self._path)
+        share = 1 + lost - one - many
+        covariance = share * self._covariance + one * np.outer(self._path, self._path)
         covariance = covariance + many * spread  # (47)
         values = np.linalg.eigvalsh(covariance)
-        # Rounding may make it singular; then it stays as it was for this generation.
+        # Rounding may make it singular; then keep the old one for this generation.
         if values[0] > 0 and values[-1] < _MAX_CONDITION * values[0]:
             self._covariance = (covariance + covariance.T) / 2
 
 
 def mean_over_cases(losses: FloatArray) -> FloatArray:
-    """Return the loss of each draw, shape (draws,), of ``losses`` of shape (draws, cases).
+    """Return the mean loss of each draw, shape (draws,), from ``losses``, (draws, cases).
 
-    An infinite loss is that of a draw that failed: it is worse by 1 than the worst that did not. A
-    case in which all failed tells nothing of them and is left out, or one such case would make all
-    draws of its generation equal, and the next step random.
+    An infinite loss marks a failed draw; it counts as the worst finite loss plus 1. A case in which
+    all draws failed is left out. It has no information, and would make all draws of the generation
+    equal and the next step random.
     """
     is_finite = np.isfinite(losses)
-    told = losses[:, is_finite.any(axis=0)]
-    if not told.shape[1]:
+    useful = losses[:, is_finite.any(axis=0)]
+    if not useful.shape[1]:
         return np.zeros(len(losses))
-    worst = np.where(np.isfinite(told), told, -math.inf).max(axis=0)
-    return np.asarray(np.where(np.isfinite(told), told, worst + 1).mean(axis=1))
+    worst = np.where(np.isfinite(useful), useful, -math.inf).max(axis=0)
+    return np.asarray(np.where(np.isfinite(useful), useful, worst + 1).mean(axis=1))

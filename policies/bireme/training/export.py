@@ -1,7 +1,7 @@
-"""Trained networks as a checkpoint: ONNX beside a card, answers equal to those of torch.
+"""Trained networks as a checkpoint: ONNX files and a card, with answers equal to torch's.
 
-Axes that an encoder names are exported as dynamic ones, so that one file serves every number of
-gangs and nodes. What was written is loaded by the loader that serves it, and compared with torch.
+Named axes of an encoder are exported as dynamic ones, so that one file serves every number of gangs
+and nodes. The serving loader loads the written files, and their answers are compared with torch's.
 """
 
 import contextlib
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 
 OPSET: Final = 18
 TOLERANCE: Final = 1e-4
-"""How far an exported network's answers may be from torch's, as a share of the largest one."""
+"""The maximum difference of an exported network's answers, as a share of torch's largest one."""
 _GIT_SECONDS: Final = 10.0
 _TRIED: Final = (1, 2, 5, 33, 130)
-"""Sizes of dynamic axes at which answers are compared."""
+"""Sizes of dynamic axes in the comparison."""
 _TRACED: Final = 3
-"""Size of dynamic axes while the network is traced; torch takes 0 and 1 for constants."""
+"""The first size of dynamic axes while tracing; torch takes 0 and 1 for constants."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,8 @@ class TrainedPart:
     """A trained part.
 
     Attributes:
-        module: Called with one float32 tensor per input of the encoder, in their order; answers
-            with one number per gang, node or move, shape (rows,).
+        module: Called with one float32 tensor per input of the encoder, in order; returns one
+            number per gang, node or move, shape (rows,).
         encoder: Name and version of the encoder of its inputs.
         stops_others: As in :class:`~bireme.onnx.cards.PartCard`.
     """
@@ -61,29 +61,29 @@ class TrainedPart:
 
 
 def export(parts: Mapping[PartName, TrainedPart], card: Card, folder: Path) -> Checkpoint:
-    """Write ``parts`` with ``card``, whose own parts are replaced, into ``folder``, which is made.
+    """Write ``parts`` and ``card`` with these parts into a new ``folder``.
 
     Raises:
-        CheckpointError: what was written is no checkpoint, or answers otherwise than torch.
+        CheckpointError: the written checkpoint is invalid, or answers differently from torch.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    written: dict[PartName, PartCard] = {}
+    part_cards: dict[PartName, PartCard] = {}
     for name, part in parts.items():
-        part.module.cpu()  # what is served decides there
+        part.module.cpu()  # serving runs on the CPU
         inputs = encoders.make(name, part.encoder).inputs
-        model, made = exported(part.module, f"{name}.onnx", part.encoder, inputs, OUTPUTS[name])
-        (folder / made.file).write_bytes(model)
-        written[name] = msgspec.structs.replace(made, stops_others=part.stops_others)
-    whole = msgspec.structs.replace(card, parts=Parts(**written))
+        model, part_card = to_onnx(part.module, f"{name}.onnx", part.encoder, inputs, OUTPUTS[name])
+        (folder / part_card.file).write_bytes(model)
+        part_cards[name] = msgspec.structs.replace(part_card, stops_others=part.stops_others)
+    whole = msgspec.structs.replace(card, parts=Parts(**part_cards))
     (folder / cards.CARD_FILE).write_bytes(cards.encode(whole))
     checkpoint = load(folder)
     for name, part in parts.items():
-        compare(part.module, session_of(checkpoint, name), written[name])
+        compare(part.module, session_of(checkpoint, name), part_cards[name])
     return checkpoint
 
 
 class Named(Protocol):
-    """The attributes of a recipe that its card repeats, as in :class:`~bireme.onnx.cards.Card`."""
+    """The attributes of a recipe that its :class:`~bireme.onnx.cards.Card` repeats."""
 
     name: str
     summary: str
@@ -101,8 +101,8 @@ def export_run(
     """Write the checkpoint of ``run``, in the first process; return its folder.
 
     Args:
-        data: What it was trained on, in words.
-        numbers: What the card has of the training beside its minutes.
+        data: Description of the training data.
+        numbers: Numbers of the training for the card, beside its minutes.
     """
     folder = run.checkpoint_folder
     if not run.is_first:
@@ -127,21 +127,21 @@ def export_run(
 
 
 def today() -> str:
-    """Return the date of the run, as cards have it."""
+    """Return the date of the run in the format of cards."""
     return datetime.datetime.now(datetime.UTC).date().isoformat()  # noqa: TID251
 
 
 def versions() -> dict[str, str]:
-    """Return the installed versions of the packages that cards name."""
+    """Return the installed versions of the packages on cards."""
     return {package: version(package) for package in cards.VERSIONED}
 
 
 def source_commit(file: Path = Path(__file__)) -> str | None:
-    """Return the commit of the checkout that ``file`` belongs to, with ``-dirty`` if changed.
+    """Return the commit of the checkout with ``file``, with ``-dirty`` if changed.
 
-    None where Bireme is installed otherwise, or git is missing.
+    None without a checkout of Bireme or without git.
     """
-    # A virtual environment inside a checkout of something else is no part of that.
+    # A virtual environment inside another project's checkout is not part of it.
     if not _git(file.parent, "ls-files", file.name):
         return None
     commit = _git(file.parent, "rev-parse", "HEAD")
@@ -165,14 +165,14 @@ def _git(folder: Path, *arguments: str) -> str:
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
-def exported(
+def to_onnx(
     module: torch.nn.Module,
     file: str,
     encoder: str,
     inputs: Mapping[str, Shape],
     output: tuple[str, str],
 ) -> tuple[bytes, PartCard]:
-    """Return ``module`` as an ONNX file, and its entry in a card; nothing is written.
+    """Return ``module`` as an ONNX file, and its entry in a card, without writing.
 
     Raises:
         CheckpointError: torch cannot export it.
@@ -193,16 +193,16 @@ def exported(
 def _onnx(module: torch.nn.Module, inputs: Mapping[str, Shape], output: tuple[str, str]) -> bytes:
     axes = {size for shape in inputs.values() for size in shape if isinstance(size, str)}
     dims = {axis: torch.export.Dim(axis, min=1) for axis in sorted(axes)}
-    # Of two axes of the same size torch would make one.
+    # torch would merge two axes of the same size.
     sizes = {axis: _TRACED + place for place, axis in enumerate(sorted(axes))}
     with _quiet(), _evaluating(module), torch.no_grad():
         program = torch.onnx.export(
             module,
-            tuple(map(torch.from_numpy, _drawn(inputs, sizes, 0).values())),
+            tuple(map(torch.from_numpy, _draw(inputs, sizes, 0).values())),
             input_names=list(inputs),
             output_names=[output[0]],
             dynamic_shapes=tuple(
-                {at: dims[size] for at, size in enumerate(shape) if isinstance(size, str)}
+                {index: dims[size] for index, size in enumerate(shape) if isinstance(size, str)}
                 for shape in inputs.values()
             ),
             opset_version=OPSET,
@@ -215,7 +215,7 @@ def _onnx(module: torch.nn.Module, inputs: Mapping[str, Shape], output: tuple[st
 
 
 def _bare(model: "onnx.ModelProto") -> "onnx.ModelProto":
-    """Return ``model`` without the exporter's notes, which have source lines and paths in them."""
+    """Return ``model`` without the exporter's notes, which contain source lines and paths."""
     graph = model.graph
     for noted in (model, graph, *graph.node, *graph.input, *graph.output, *graph.initializer):
         noted.ClearField("doc_string")
@@ -225,27 +225,27 @@ def _bare(model: "onnx.ModelProto") -> "onnx.ModelProto":
 
 
 def compare(module: torch.nn.Module, session: Session, card: PartCard) -> None:
-    """Raise CheckpointError unless torch and ONNX Runtime answer alike at several sizes."""
+    """Raise CheckpointError unless torch and ONNX Runtime agree at several sizes."""
     axes = {size for shape in card.inputs.values() for size in shape if isinstance(size, str)}
     for seed in range(len(_TRIED)):
-        sizes = {a: _TRIED[(seed + at) % len(_TRIED)] for at, a in enumerate(sorted(axes))}
-        arrays = _drawn(card.inputs, sizes, seed)
+        sizes = {a: _TRIED[(seed + index) % len(_TRIED)] for index, a in enumerate(sorted(axes))}
+        arrays = _draw(card.inputs, sizes, seed)
         with _evaluating(module), torch.no_grad():
             answer = module(*map(torch.from_numpy, arrays.values()))
         expected = answer.numpy()
-        # As many rows as torch has: a sizer's moves need not be an axis of its inputs.
-        found = session.answer(arrays, len(expected), limit_seconds=10.0)
-        # An answer near 0 is the difference of large sums, whose rounding it has.
+        # torch gives the number of rows: a sizer's moves need not be an axis of its inputs.
+        actual = session.answer(arrays, len(expected), limit_seconds=10.0)
+        # An answer near 0 may be the difference of large sums, with their rounding errors.
         largest = max(1.0, float(np.abs(expected).max()))
-        if not np.allclose(found, expected, rtol=TOLERANCE, atol=TOLERANCE * largest):
-            worst = float(np.abs(found - expected).max())
+        if not np.allclose(actual, expected, rtol=TOLERANCE, atol=TOLERANCE * largest):
+            worst = float(np.abs(actual - expected).max())
             raise CheckpointError(
                 f"{card.file}: for {sizes} ONNX Runtime answers otherwise than torch, by up to "
                 f"{worst:g}; look for what depends on a size in the module"
             )
 
 
-def _drawn(inputs: Mapping[str, Shape], sizes: Mapping[str, int], seed: int) -> dict[str, Array]:
+def _draw(inputs: Mapping[str, Shape], sizes: Mapping[str, int], seed: int) -> dict[str, Array]:
     """Draw arrays of the shapes of ``inputs``, standard normal."""
     chance = np.random.default_rng(seed)
     return {
@@ -258,7 +258,7 @@ def _drawn(inputs: Mapping[str, Shape], sizes: Mapping[str, int], seed: int) -> 
 
 @contextlib.contextmanager
 def _evaluating(module: torch.nn.Module) -> Iterator[None]:
-    """Keep ``module`` in evaluation mode inside."""
+    """Keep ``module`` in evaluation mode within the context."""
     was_training = module.training
     module.eval()
     try:
@@ -269,7 +269,7 @@ def _evaluating(module: torch.nn.Module) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence the remarks of torch's exporter inside; errors are still raised."""
+    """Silence the remarks of torch's exporter within the context; errors are still raised."""
     level = logging.getLogger("torch.onnx").level
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     try:

@@ -1,11 +1,10 @@
-"""Networks that learn: they answer an observation with a distribution and, if asked, a value.
+"""Networks that learn: they map an observation to a distribution and optionally a value.
 
-Observations come from envs as numpy arrays and enter networks as tensors with the same names.
-Envs that are over are left out of a batch, so that there is something to decide in every row. A
-network may be on an accelerator; envs and chance stay on the CPU, whichever it is, so that a run
-draws the same numbers and can be resumed on either. The
-value of an :class:`ActorCritic` may use all of the observation, also where its agents each look at
-a part: then it is the shared critic of centralised training (Yu et al., NeurIPS 2022, MAPPO).
+Observations come from envs as numpy arrays and enter networks as tensors with the same names. A
+batch has no envs that are over, so every row has a decision. A network may be on an accelerator;
+envs and random numbers stay on the CPU. So a run draws the same numbers and can resume on either
+device. The value of an :class:`ActorCritic` may use the whole observation, even if each agent sees
+only a part: then it is the shared critic of centralised training (Yu et al., NeurIPS 2022, MAPPO).
 """
 
 from abc import ABC, abstractmethod
@@ -29,15 +28,15 @@ class ActorCritic(nn.Module, ABC):
 
     @property
     def device(self) -> torch.device:
-        """Where its weights are."""
+        """The device of its weights."""
         return next((part.device for part in self.parameters()), torch.device("cpu"))
 
     @abstractmethod
     def distribution(self, observation: Tensors) -> ActionDistribution:
-        """Return what to do, for every row of ``observation``."""
+        """Return the distribution of actions for every row of ``observation``."""
 
     def values(self, observation: Tensors) -> Tensor:
-        """Return the expected return from every row on, shape (batch,).
+        """Return the expected return from every row, shape (batch,).
 
         Raises:
             SettingError: the policy has no critic.
@@ -60,7 +59,7 @@ class ActorCritic(nn.Module, ABC):
 
 
 def device_called(name: str) -> torch.device:
-    """Return the device ``name``, cpu or cuda; SettingError where torch can use no such one."""
+    """Return the device ``name``, cpu or cuda; SettingError if torch cannot use it."""
     if name == "cuda" and not torch.cuda.is_available():
         raise SettingError(
             f"torch {torch.__version__} finds no GPU here; train with --device cpu, or on a "
@@ -75,7 +74,7 @@ def tensors(arrays: Mapping[str, Array], device: torch.device | str = "cpu") -> 
 
 
 def tensor(array: Array) -> Tensor:
-    """Return ``array`` as a tensor: float32 for floats, int64 for integers, bools as they are."""
+    """Return ``array`` as a tensor: float32 for floats, int64 for integers, bool for bools."""
     kind = array.dtype.kind
     if kind == "b":
         return torch.from_numpy(np.ascontiguousarray(array))
@@ -83,7 +82,7 @@ def tensor(array: Array) -> Tensor:
 
 
 def arrays(actions: Action) -> Actions:
-    """Return sampled actions as an env takes them."""
+    """Return sampled actions as numpy arrays for an env."""
     return by_agent(lambda action: np.asarray(action.detach().cpu()), actions)
 
 
@@ -91,12 +90,12 @@ def arrays(actions: Action) -> Actions:
 def predict(
     policy: ActorCritic, observation: Observation, draws: torch.Generator | None = None
 ) -> Actions:
-    """Return what ``policy`` deems best in each row of ``observation``, or what it draws."""
-    found = policy.distribution(tensors(observation, policy.device))
-    return arrays(found.mode() if draws is None else found.sample(draws))
+    """Return the likeliest action in each row of ``observation``, or a draw with ``draws``."""
+    distribution = policy.distribution(tensors(observation, policy.device))
+    return arrays(distribution.mode() if draws is None else distribution.sample(draws))
 
 
-# --- layers that several families share; padding changes nothing in them ------------------------
+# --- common layers of several families; padding has no effect on them ---------------------------
 #
 # Shapes: ``states`` (..., things, features), ``is_there`` (..., things) bool: False for padding.
 # Leading dimensions are those of batches.
@@ -115,20 +114,20 @@ class Attention(nn.Module):
         )
 
     def forward(self, states: Tensor, is_there: Tensor) -> Tensor:
-        """Return states, (..., things, width), after attending to those ``is_there`` marks."""
+        """Return states, (..., things, width), after attention to the things in ``is_there``."""
         parts = self.project(self.before(states)).chunk(3, dim=-1)
         query, key, value = (
             part.unflatten(-1, (self.heads, -1)).transpose(-3, -2) for part in parts
         )
-        # Not -inf: where nothing is there, a softmax over nothing but -inf is nan.
+        # Not -inf: a softmax over only -inf is nan.
         hidden = torch.where(is_there, 0.0, -1e9)[..., None, None, :]
-        found = functional.scaled_dot_product_attention(query, key, value, attn_mask=hidden)
-        states = states + self.merge(found.transpose(-3, -2).flatten(-2))
+        attended = functional.scaled_dot_product_attention(query, key, value, attn_mask=hidden)
+        states = states + self.merge(attended.transpose(-3, -2).flatten(-2))
         inner: Tensor = self.inner(self.between(states))
         return states + inner
 
 
 def mean_over(states: Tensor, is_there: Tensor) -> Tensor:
-    """Return the mean over what ``is_there`` marks, (..., features); zero where nothing is."""
+    """Return the mean over the things in ``is_there``, (..., features); zero without any."""
     weights = is_there.to(states.dtype)[..., None]
     return (states * weights).sum(-2) / weights.sum(-2).clamp_min(1.0)

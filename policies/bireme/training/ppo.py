@@ -1,6 +1,7 @@
 """Proximal policy optimisation (Schulman et al., 2017), by clipping or by a KL penalty; MAPPO.
 
-Each rollout is used for several passes in minibatches. With r = pi(a|s) / pi_old(a|s), maximised is
+Each rollout is used for several passes in minibatches. With r = pi(a|s) / pi_old(a|s), PPO
+maximises
 
     clip:  E[min(r A, clip(r, 1 - eps, 1 + eps) A)]                    (equation 7)
     kl:    E[r A - beta KL(pi_old, pi)]                                (equation 8)
@@ -24,15 +25,15 @@ from bireme.training.algorithm import ActorCriticConfig, OnPolicy
 from bireme.training.distributed import average, least
 from bireme.training.distributions import Action, ActionDistribution
 from bireme.training.networks import ActorCritic, Tensors
-from bireme.training.rollouts import Rollout, taken
+from bireme.training.rollouts import Rollout, take_rows
 from bireme.training.vec_env import VecEnv
 
 _TOLERANCE = 1.5
-"""How far KL may be from its target, as a factor, before anything is done about it."""
+"""The factor between KL and its target that triggers an adaptation."""
 _ROWS = 4096
-"""Rows that a critic of actions is asked for at a time."""
+"""Rows per call of a critic of actions."""
 _KL_COEFS = (1e-4, 1e4)
-"""Beta stays between these: from further away it would take too many updates to come back."""
+"""Bounds of beta: from further away it would need too many updates to return."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +43,8 @@ class PPOConfig(ActorCriticConfig):
     Attributes:
         n_epochs: Passes over each rollout, in ``n_minibatches`` parts each.
         clip_range: The eps of the objective ``clip``.
-        target_kl: ``kl``: what beta is adapted to. ``clip``: passes end early once KL is above
-            1.5 times this; None: never.
+        target_kl: ``kl``: the target of beta's adaptation. ``clip``: passes end early once KL is
+            above 1.5 times this; None: never.
         kl_coef: The first beta.
     """
 
@@ -62,7 +63,7 @@ class PPOConfig(ActorCriticConfig):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Rows of a rollout with their advantages; the first dimension of everything is n."""
+    """Rows of a rollout with their advantages; all first dimensions are n."""
 
     observations: Tensors
     actions: Action
@@ -73,7 +74,7 @@ class Batch:
     def take(self, rows: Tensor) -> "Batch":
         return Batch(
             {name: part[rows] for name, part in self.observations.items()},
-            taken(self.actions, rows),
+            take_rows(self.actions, rows),
             self.log_probs[rows],
             self.advantages[rows],
             self.returns[rows],
@@ -90,9 +91,9 @@ class PPO(OnPolicy[PPOConfig]):
     def update(self) -> tuple[int, dict[str, float]]:
         """Play a rollout, then improve the policy on it."""
         config = self.config
-        # 1. Play the policy as it is.
+        # 1. Play the present policy.
         rollout = self.collect()
-        # 2. Estimate how much better each action was than expected.
+        # 2. Estimate the advantage of each action.
         advantages, returns = self.advantages_and_returns(rollout)
         batch = Batch(rollout.observations, rollout.actions, rollout.log_probs, advantages, returns)
         # 3. Keep the policy that played: the KL penalty is the distance from it.
@@ -104,12 +105,12 @@ class PPO(OnPolicy[PPOConfig]):
                 self._step(batch.take(rows), old) for rows in self._minibatches(len(batch.returns))
             ]
             measured += of_pass
-            # 5. Stop early where the policy has moved too far from the one that played.
+            # 5. Stop early if the policy has moved too far from the one that played.
             kl = average(sum(one["kl"] for one in of_pass) / len(of_pass))
             if old is None and config.target_kl and kl > _TOLERANCE * config.target_kl:
                 break
         metrics = {name: sum(one[name] for one in measured) / len(measured) for name in measured[0]}
-        # 6. Adapt the weight of the KL penalty to how far the policy has moved.
+        # 6. Adapt the weight of the KL penalty to the policy's change.
         if old is not None:
             metrics["kl"] = self._divergence(old, batch)
             self.adapt(metrics["kl"])
@@ -117,8 +118,8 @@ class PPO(OnPolicy[PPOConfig]):
         return len(rollout), metrics
 
     def _minibatches(self, size: int) -> Iterator[Tensor]:
-        """Yield the rows of equal parts of a rollout, drawn anew."""
-        # As many in every process, or the others would wait for one more gradient for ever.
+        """Yield the rows of equal parts of a rollout, newly shuffled."""
+        # Equal numbers in every process: the others would wait for ever for a missing gradient.
         parts = int(least(min(self.config.n_minibatches, size)))
         shuffled = torch.randperm(size, generator=self.generator).to(self.policy.device)
         yield from shuffled.tensor_split(parts)
@@ -135,14 +136,14 @@ class PPO(OnPolicy[PPOConfig]):
         metrics = {"policy_loss": policy_loss.item(), "entropy": entropy.item()}
         if old is not None:
             with torch.no_grad():
-                before = old.distribution(batch.observations)
-            loss = loss + self.kl_coef * before.kl(distribution).mean()  # equation 8
+                old_distribution = old.distribution(batch.observations)
+            loss = loss + self.kl_coef * old_distribution.kl(distribution).mean()  # equation 8
         if values is not None:
             value_loss = (batch.returns - values).square().mean()
             loss = loss + config.vf_coef * value_loss  # equation 9
             metrics["value_loss"] = value_loss.item()
         self.descend(loss)
-        return metrics | _moved(log_ratio.detach().sum(1), config.clip_range)
+        return metrics | _policy_change(log_ratio.detach().sum(1), config.clip_range)
 
     def _policy_loss(self, log_ratio: Tensor, works: Tensor, advantages: Tensor) -> Tensor:
         """Return minus the objective; ``log_ratio`` and ``works`` have shape (n, agents)."""
@@ -150,12 +151,12 @@ class PPO(OnPolicy[PPOConfig]):
         return -self._surrogate(log_ratio.sum(1), advantages).mean()
 
     def _surrogate(self, log_ratio: Tensor, advantages: Tensor) -> Tensor:
-        """Return what is maximised, for each action; equations 6 and 7."""
+        """Return the objective of each action; equations 6 and 7."""
         ratio = log_ratio.exp()
         if self.config.objective == "kl":
             return ratio * advantages
-        near = ratio.clamp(1 - self.config.clip_range, 1 + self.config.clip_range)
-        return torch.minimum(ratio * advantages, near * advantages)
+        clipped = ratio.clamp(1 - self.config.clip_range, 1 + self.config.clip_range)
+        return torch.minimum(ratio * advantages, clipped * advantages)
 
     @torch.no_grad()
     def _divergence(self, old: ActorCritic, batch: Batch) -> float:
@@ -188,52 +189,52 @@ class PPO(OnPolicy[PPOConfig]):
 class MAPPO(PPO):
     """PPO with one clipped objective per agent (Yu et al., NeurIPS 2022 datasets track).
 
-    The policy answers with a :class:`~bireme.training.distributions.JointDistribution`; its values
-    see the whole observation and are shared by all agents. Maximised is
+    The policy returns a :class:`~bireme.training.distributions.JointDistribution`. Its values see
+    the whole observation and are shared by all agents. MAPPO maximises
 
         sum over agents i of E[min(r_i A, clip(r_i, 1 - eps, 1 + eps) A) | agent i had work]
 
-    The critic values states, as in Yu et al.; the paper on DAS writes one of states and actions,
-    which a baseline must not depend on.
+    The critic values states, as in Yu et al. The paper on DAS writes a critic of states and
+    actions, but a baseline must not depend on actions.
     """
 
-    # PPO clips the product of the ratios, as if one agent chose all: an agent that has moved far
-    # would keep the others from learning.
+    # PPO clips the product of the ratios, as for a single agent: an agent that has moved far would
+    # keep the others from learning.
     def _policy_loss(self, log_ratio: Tensor, works: Tensor, advantages: Tensor) -> Tensor:
         gained = self._surrogate(log_ratio, advantages.unsqueeze(1)) * works
         return -(gained.sum(0) / works.sum(0).clamp(min=1)).sum()
 
 
 class ActionMAPPO(MAPPO):
-    """MAPPO with a critic of actions, Q(o, a) of what all agents see and do (DAS, KDD 2023).
+    """MAPPO with a critic of actions, Q(o, a) over all agents (DAS, KDD 2023).
 
     The critic learns by temporal differences,
 
         (Q(o_t, a_t) - y_t)^2,   y_t = r_t + gamma Q_old(o_t+1, pi_old(o_t+1)),
 
-    where Q_old and pi_old are those that played the rollout, so that pi_old's action is the one
-    that was played next. An advantage is Q(o, a) less the policy's value of the state, which must
-    not depend on the action: :meth:`ActorCritic.values`, Q of its likeliest action, say.
+    where Q_old and pi_old played the rollout, so that pi_old's action is the next played action. An
+    advantage is Q(o, a) minus the policy's value of the state, :meth:`ActorCritic.values`. That
+    value must not depend on the action; it may be Q of the likeliest action.
     """
 
     @torch.no_grad()
     def advantages_and_returns(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
         """Return advantages, and the targets y of the critic, shape (n,) each."""
         config, rows = self.config, torch.arange(len(rollout), device=self.policy.device)
-        found = [
+        action_values = [
             self.policy.action_values(
-                {name: seen[part] for name, seen in rollout.observations.items()},
-                taken(rollout.actions, part),
+                {name: observation[part] for name, observation in rollout.observations.items()},
+                take_rows(rollout.actions, part),
             )
-            for part in (rows[at : at + _ROWS] for at in range(0, len(rollout), _ROWS))
+            for part in (rows[start : start + _ROWS] for start in range(0, len(rollout), _ROWS))
         ]
-        played = np.zeros_like(rollout.rewards)
-        played[rollout.is_active] = np.asarray(torch.cat(found).cpu())
-        following = np.concatenate([played[1:], rollout.next_values[-1:]])
+        values = np.zeros_like(rollout.rewards)
+        values[rollout.is_active] = np.asarray(torch.cat(action_values).cpu())
+        following = np.concatenate([values[1:], rollout.next_values[-1:]])
         targets = rollout.rewards * config.reward_scale + config.gamma * np.where(
             rollout.is_over, 0.0, following
         )
-        advantages = rollout.flat(played - rollout.values)
+        advantages = rollout.flat(values - rollout.values)
         if config.normalize_advantage and len(advantages) > 1:
             advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
         return advantages, rollout.flat(targets)
@@ -242,12 +243,12 @@ class ActionMAPPO(MAPPO):
         self, observations: Tensors, actions: Action
     ) -> tuple[ActionDistribution, Tensor | None]:
         """Return distribution and Q of ``actions``, with gradients."""
-        found = self.policy.distribution(observations)
-        return found, self.policy.action_values(observations, actions)
+        distribution = self.policy.distribution(observations)
+        return distribution, self.policy.action_values(observations, actions)
 
 
-def _moved(log_ratio: Tensor, clip_range: float) -> dict[str, float]:
-    """Return how far a policy has moved, by the actions taken: an unbiased estimate of the KL.
+def _policy_change(log_ratio: Tensor, clip_range: float) -> dict[str, float]:
+    """Return the change of a policy from its actions: an unbiased estimate of the KL.
 
     E[(r - 1) - log r], never negative (k3 in Schulman, Approximating KL Divergence, 2020).
     """

@@ -1,7 +1,7 @@
-"""Recipes: how each learned policy is trained and evaluated, by name, loaded only when asked for.
+"""Recipes: training and evaluation of each learned policy, by name, loaded on demand.
 
-A recipe is a class made without arguments; what it must have is :class:`Recipe`. A name with a
-colon is a recipe of the user's own: ``mypackage.mymodule:MyRecipe``.
+A recipe is a class without constructor arguments that fulfils :class:`Recipe`. A name with a colon
+is a user's recipe: ``mypackage.mymodule:MyRecipe``.
 """
 
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ RECIPES: Final[Mapping[str, str]] = {
 FORECASTERS: Final[Mapping[str, str]] = {"gru": "bireme.training.gru.recipe:GruRecipe"}
 """Recipes of forecasts, which ``bireme forecast`` evaluates."""
 
-# An ImportError about anything else is a mistake in the module, which no installation repairs.
+# An ImportError about another library is a fault of the module, which no installation repairs.
 _OF_THE_EXTRA: Final = (
     "torch",
     "safetensors",
@@ -49,14 +49,14 @@ _OF_THE_EXTRA: Final = (
 )
 
 Results = Mapping[str, Mapping[str, float]]
-"""Numbers by policy and metric; what is not finite counts as no value."""
+"""Numbers by policy and metric; a non-finite number counts as missing."""
 
 
 class Trainable(Protocol):
     """Training of a policy or a forecaster; ``summary`` is one line.
 
-    One that can learn elsewhere than on the CPU says so by an attribute ``devices``, a tuple of the
-    names of all that it can learn on.
+    A recipe that can also learn on other devices than the CPU has an attribute ``devices``, a tuple
+    of all their names.
     """
 
     summary: str
@@ -86,37 +86,37 @@ def load_recipe(name: str) -> Recipe:
     """Return the recipe of the policy called ``name``.
 
     Raises:
-        SettingError: there is none (it names the nearest), or what it needs is not installed.
+        SettingError: no recipe has that name (the text names the nearest), or a library is missing.
     """
     return cast(Recipe, _class(name, RECIPES)())
 
 
-def load_forecaster(name: str, *given: object) -> Trainable:
-    """Return the recipe of the forecaster called ``name``, made of ``given``; errors as above."""
-    return cast(Trainable, _class(name, FORECASTERS)(*given))
+def load_forecaster(name: str, *arguments: object) -> Trainable:
+    """Return the recipe of the forecaster ``name``, made of ``arguments``; errors as above."""
+    return cast(Trainable, _class(name, FORECASTERS)(*arguments))
 
 
-def _class(name: str, known: Mapping[str, str]) -> type:
-    path = name if ":" in name else known.get(name, "")
+def _class(name: str, paths: Mapping[str, str]) -> type:
+    path = name if ":" in name else paths.get(name, "")
     if not path:
-        raise SettingError(f"no recipe is called {name!r}; {nearest(name, sorted(known))}")
+        raise SettingError(f"no recipe is called {name!r}; {nearest(name, sorted(paths))}")
     module_name, _, attribute = path.partition(":")
     try:
         module = import_module(module_name)
     except ImportError as error:
         remedy = missing(error) or f"cannot be loaded: {error}; correct the name or install it"
         raise SettingError(f"recipe {name!r} {remedy}") from error
-    found = getattr(module, attribute, None)
-    if not isinstance(found, type) or not callable(getattr(found, "train", None)):
+    recipe = getattr(module, attribute, None)
+    if not isinstance(recipe, type) or not callable(getattr(recipe, "train", None)):
         raise SettingError(
             f"recipe {name!r}: module {module_name!r} has no class {attribute!r} with a method "
             "'train'; see bireme.training.recipes.Recipe"
         )
-    return found
+    return recipe
 
 
 def missing(error: ImportError) -> str:
-    """Return the command to install what ``error`` misses; empty for no library of an extra."""
+    """Return the command that installs the missing library; empty if no extra contains it."""
     library = (error.name or "").partition(".")[0]
     extra = "forecast" if library == "statsmodels" else "train"
     if library != "statsmodels" and library not in _OF_THE_EXTRA:

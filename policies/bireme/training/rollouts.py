@@ -1,12 +1,12 @@
-"""Episodes and rollouts: what a policy did in its environments, and how much better than expected.
+"""Episodes and rollouts: the actions of a policy in its environments, and their advantages.
 
-A rollout has ``steps`` rows and ``envs`` columns. Environments end at different times; entries of
-those that were over before a step are not active, hold zeros, and never reach a network: what
-networks get is kept flat, one row per active entry, in the order of ``is_active``.
+A rollout has ``steps`` rows and ``envs`` columns. Environments end at different times. The entries
+of an environment after its end are not active, are zeros, and never reach a network. Inputs of
+networks are stored flat, one row per active entry, in the order of ``is_active``.
 
 Advantages come from a critic (:func:`gae`) or from replicas, copies of the same arrivals
-(:func:`replica_advantages`): in scheduling most of what happens is decided by what arrives, and the
-mean over copies takes just that out.
+(:func:`replica_advantages`). In scheduling the arrivals decide most of the return, and the mean
+over copies removes exactly that part.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,24 +27,24 @@ from bireme.training.vec_env import Actions, Array, EnvStep, Observation, VecEnv
 # --- episodes -----------------------------------------------------------------------------------
 
 MAX_EPISODE: Final = 100_000
-"""After how many steps an episode that does not end is an error."""
+"""The maximum steps of an episode; a longer one is an error."""
 _MAX_SEEDS: Final = 2**31
 
 
 class Episodes:
     """The episodes of one VecEnv, one after the other.
 
-    All environments start together; when the last one is over, the next episode begins with new
-    seeds, each of which goes to ``replicas`` environments side by side.
+    All environments start together. When the last one is over, the next episode begins with new
+    seeds, each for ``replicas`` neighbouring environments.
 
     Attributes:
-        seeds: Of the envs in this episode, shape (envs,).
+        seeds: Seeds of the envs in this episode, shape (envs,).
         is_over: Shape (envs,); all true before the first episode.
         times: The envs' clocks, shape (envs,).
-        last_return: Of the last whole episode: the sum of rewards, mean over the envs.
+        last_return: Sum of rewards of the last whole episode, mean over the envs.
 
     Raises:
-        SettingError: the envs cannot be shared out evenly over the replicas.
+        SettingError: the number of envs is not a multiple of ``replicas``.
     """
 
     def __init__(self, env: VecEnv, seed: int, replicas: int = 1) -> None:
@@ -60,7 +60,7 @@ class Episodes:
         self.times = np.zeros(env.count)
         self.last_return: float | None = None
         self._seen: Observation = {}
-        # Seeds and actions restore an episode exactly; few environments could save their state.
+        # Seeds and actions restore an episode exactly, and most environments cannot save a state.
         self._history: list[Actions] = []
         self._returns = np.zeros(env.count)
 
@@ -75,8 +75,8 @@ class Episodes:
         """The environments that are not over."""
         return np.flatnonzero(~self.is_over)
 
-    def seen(self, rows: IntArray | None = None) -> Observation:
-        """Return the observation of ``rows``, by default of the environments that go on."""
+    def observation(self, rows: IntArray | None = None) -> Observation:
+        """Return the observation of ``rows``, by default of the unfinished environments."""
         rows = self.rows if rows is None else rows
         return self._seen if len(rows) == self.env.count else take(self._seen, rows)
 
@@ -105,7 +105,7 @@ class Episodes:
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where :meth:`state_dict` was taken, by playing the same actions again."""
+        """Restore the state that :meth:`state_dict` returned, by playing the same actions."""
         self._draws.bit_generator.state = state["draws"]
         self.last_return = state["last_return"]
         self.is_over[:] = True
@@ -139,14 +139,14 @@ def play(env: VecEnv, seeds: Sequence[int], act: Callable[[Observation], Actions
     episodes = Episodes(env, 0)
     episodes._start(np.array(seeds, np.int64))
     for _ in range(MAX_EPISODE):
-        episodes.step(act(episodes.seen()))
+        episodes.step(act(episodes.observation()))
         if episodes.is_over.all():
             return episodes._returns
     raise never_ends(episodes)
 
 
 def never_ends(episodes: Episodes) -> SettingError:
-    """Return the error for an episode that is not over after the most steps."""
+    """Return the error for an episode without an end after the maximum steps."""
     return SettingError(
         f"env {int(episodes.rows[0])} is not over after {MAX_EPISODE} steps; let the env "
         "forbid actions that never lead on"
@@ -158,17 +158,17 @@ def never_ends(episodes: Episodes) -> SettingError:
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """The steps that were played; arrays have shape (steps, envs) unless stated otherwise.
+    """The played steps; arrays have shape (steps, envs) unless stated otherwise.
 
     Attributes:
-        observations: Of the n active entries by name, shape (n, ...).
-        actions: Shape (n, ...); by agent where there are several.
-        log_probs: Of the actions when they were taken, by agent, shape (n, agents).
-        values: The critic's, before each step.
-        next_values: The critic's, of what followed: 0 where the env ended by itself.
-        is_active, is_over: Whether the env was not over before the step, was over after it.
+        observations: Observations of the n active entries by name, shape (n, ...).
+        actions: Shape (n, ...); a dict by agent for several agents.
+        log_probs: Log-probabilities of the actions when taken, by agent, shape (n, agents).
+        values: The critic's values before each step.
+        next_values: The critic's values after each step; 0 if the env ended by itself.
+        is_active, is_over: Whether the env was unfinished before the step, and over after it.
         times: The envs' clocks, shape (steps + 1, envs), before the first step and after each.
-        seeds: Of the envs, shape (envs,).
+        seeds: Seeds of the envs, shape (envs,).
     """
 
     observations: dict[str, Tensor]
@@ -186,9 +186,9 @@ class Rollout:
         return len(self.log_probs)
 
     def flat(self, entries: FloatArray) -> Tensor:
-        """Return the active ones of ``entries``, (steps, envs), as a tensor of shape (n,)."""
-        found = torch.from_numpy(entries[self.is_active].astype(np.float32))
-        return found.to(self.log_probs.device)
+        """Return the active ``entries``, (steps, envs), as a tensor of shape (n,)."""
+        active = torch.from_numpy(entries[self.is_active].astype(np.float32))
+        return active.to(self.log_probs.device)
 
 
 @torch.no_grad()
@@ -202,18 +202,18 @@ def collect(
 ) -> Rollout:
     """Play up to ``n_steps`` steps of the current episode, or all of it (None).
 
-    A rollout never reaches into the next episode, so it may be shorter than asked for.
+    A rollout never reaches into the next episode, so it may be shorter than ``n_steps``.
 
     Raises:
-        SettingError: a whole episode was asked for and does not end.
+        SettingError: the episode does not end.
     """
 
     def values_of(rows: IntArray) -> FloatArray:
         """Return the critic's values of ``rows``, 0 for other envs and without a critic."""
         values = np.zeros(episodes.env.count)
         if has_critic and len(rows):
-            seen = tensors(episodes.seen(rows), policy.device)
-            values[rows] = np.asarray(policy.values(seen).cpu())
+            observation = tensors(episodes.observation(rows), policy.device)
+            values[rows] = np.asarray(policy.values(observation).cpu())
         return values
 
     episodes.begin()
@@ -226,16 +226,16 @@ def collect(
         if len(actions) == MAX_EPISODE:
             raise never_ends(episodes)
         was_over, values = episodes.is_over.copy(), values_of(episodes.rows)
-        # Copies, because an env may go on writing into the arrays it showed.
-        shown = tensors(episodes.seen(), policy.device)
-        seen = {name: part.clone() for name, part in shown.items()}
-        found = policy.distribution(seen)
-        actions.append(found.sample(generator))
+        # Copy, because an env may write into its arrays again.
+        on_device = tensors(episodes.observation(), policy.device)
+        inputs = {name: part.clone() for name, part in on_device.items()}
+        distribution = policy.distribution(inputs)
+        actions.append(distribution.sample(generator))
         step = episodes.step(arrays(actions[-1]))
-        # An env that a limit on length cut off would have gone on: its last state has a value.
+        # An env cut off by a limit on length would have continued: its last state has a value.
         cut = np.zeros_like(was_over) if step.is_cut is None else step.is_cut & ~was_over
-        observations.append(seen)
-        log_probs.append(found.log_probs(actions[-1]))
+        observations.append(inputs)
+        log_probs.append(distribution.log_probs(actions[-1]))
         times.append(step.times.astype(np.float64))
         paid, over = np.where(was_over, 0.0, step.rewards), step.is_over.copy()
         steps.append((paid, values, values_of(np.flatnonzero(cut)), ~was_over, over))
@@ -243,7 +243,7 @@ def collect(
     following = np.concatenate([critic[1:], values_of(episodes.rows)[None]])
     return Rollout(
         observations={name: torch.cat([o[name] for o in observations]) for name in observations[0]},
-        actions=joined(actions),
+        actions=concatenate(actions),
         log_probs=torch.cat(log_probs),
         rewards=rewards,
         values=critic,
@@ -255,12 +255,12 @@ def collect(
     )
 
 
-def joined(actions: Sequence[Action]) -> Action:
+def concatenate(actions: Sequence[Action]) -> Action:
     """Return the rows of several actions, one after the other."""
     return by_agent(lambda *parts: torch.cat(parts), *actions)
 
 
-def taken(actions: Action, rows: Tensor | slice) -> Action:
+def take_rows(actions: Action, rows: Tensor | slice) -> Action:
     return by_agent(itemgetter(rows), actions)
 
 
@@ -279,8 +279,8 @@ def gae(
 
     Args:
         rewards, values, next_values, is_over: As in :class:`Rollout`, shape (steps, envs). An env
-            that ended by itself has next value 0 there, one that was cut off has the value of its
-            last state, so that ends and cuts need no other treatment.
+            that ended by itself has next value 0, a cut one the value of its last state. So ends
+            and cuts need no special treatment.
         gamma: The discount per step, or of each step, shape (steps, envs).
         gae_lambda: 0 trusts the critic one step ahead, 1 trusts rewards only.
     """
@@ -300,7 +300,7 @@ def replica_advantages(
     seeds: IntArray,
     gamma: float | FloatArray = 1.0,
 ) -> FloatArray:
-    """Return rewards to go less their mean over the replicas at the same time, (steps, envs).
+    """Return rewards to go minus their mean over the replicas at the same time, (steps, envs).
 
     Source: Mao et al., Decima, SIGCOMM 2019, section 5.3 (input-dependent baselines, with all
     replicas in the mean). The rollout must hold whole episodes.
@@ -316,10 +316,13 @@ def replica_advantages(
         group = np.flatnonzero(seeds == seed)
         curves = [_curve(to_go[:, w], times[:, w], is_active[:, w]) for w in group]
         for env in group:
-            # Replicas decide at different moments: what another had still to come at this time lies
-            # between two of its decisions, and is 0 after its end.
-            asked = times[:-1, env]
-            expected = np.mean([np.interp(asked, at, height) for at, height in curves], axis=0)
+            # Replicas decide at different moments. Interpolate the rewards to go of another one
+            # between two of its decisions; they are 0 after its end.
+            own_times = times[:-1, env]
+            expected = np.mean(
+                [np.interp(own_times, curve_times, height) for curve_times, height in curves],
+                axis=0,
+            )
             advantages[:, env] = (to_go[:, env] - expected) * is_active[:, env]
     return advantages
 
@@ -327,7 +330,7 @@ def replica_advantages(
 def _curve(
     to_go: FloatArray, times: FloatArray, is_active: BoolArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return an env's times and rewards to go, of several decisions at one time the first."""
+    """Return an env's times and rewards to go, the first of several decisions at one time."""
     decisions = int(is_active.sum())
-    at, first = np.unique(times[: decisions + 1], return_index=True)
-    return at, np.append(to_go[:decisions], 0.0)[first]
+    curve_times, first = np.unique(times[: decisions + 1], return_index=True)
+    return curve_times, np.append(to_go[:decisions], 0.0)[first]

@@ -1,14 +1,14 @@
-"""A training run: a folder in which a policy is learned, stage by stage; its curves and progress.
+"""A training run: a folder for the stages of a training, its curves and progress.
 
-    FOLDER/run.json                 what is being trained, and which stages are finished
+    FOLDER/run.json                 the recipe, its seed and scale, and the finished stages
     FOLDER/curves.csv, curves.png   the curves
-    FOLDER/STAGE.safetensors        what that stage's algorithm has learned so far; likewise
-    FOLDER/STAGE.stopping.safetensors  the best weights, where a validation score ends the stage
-    FOLDER/checkpoint/              the finished checkpoint, as it is served
+    FOLDER/STAGE.safetensors        the state of that stage's algorithm
+    FOLDER/STAGE.stopping.safetensors  the best weights, if a validation score ends the stage
+    FOLDER/checkpoint/              the finished checkpoint for serving
 
-A run writes a row per update, saves now and then, and ends the learning when the time is up. One
-that was broken off goes on from what was last saved. Of several processes the first writes all of
-this; to resume, all must see it.
+A run writes a row per update, saves periodically, and ends the learning at its time limit. An
+interrupted run continues from its last save. The first process writes all files; to resume, all
+processes must see them.
 """
 
 import csv
@@ -42,8 +42,8 @@ class LearningCurves:
     """The rows of one ``curves.csv``, in memory and on disk alike.
 
     Columns are ``stage``, ``step`` (samples of that stage, over all processes) and ``seconds`` (of
-    the whole run, over all its starts), then one per number. A number that appears later gets a
-    column then; cells without a value are empty.
+    the whole run, over all its starts), then one per number. A new number adds a column; cells
+    without a value are empty.
     """
 
     def __init__(self, path: Path) -> None:
@@ -54,8 +54,8 @@ class LearningCurves:
 
     @classmethod
     def read(cls, path: Path, rows: int) -> "LearningCurves":
-        """Read the first ``rows`` of ``path``; the others leave it when the next row is added."""
-        # Rows after the last save are of updates that a resumed run makes again.
+        """Read the first ``rows`` of ``path``; adding a row drops the others from the file."""
+        # A resumed run repeats the updates after the last save, so drop their rows.
         curves = cls(path)
         if path.exists():
             with path.open(newline="", encoding="utf-8") as lines:
@@ -80,7 +80,7 @@ class LearningCurves:
         return [name for name in self._columns if name not in _KEYS]
 
     def add(self, stage: str, step: int, seconds: float, numbers: Mapping[str, float]) -> None:
-        """Write a row; one with a new number rewrites the table."""
+        """Write a row; a new number rewrites the table."""
         cells = {key: f"{number:.6g}" for key, number in numbers.items()}
         row = {"stage": stage, "step": str(step), "seconds": f"{seconds:.3f}", **cells}
         new = [key for key in row if key not in self._columns]
@@ -94,13 +94,13 @@ class LearningCurves:
 
     def plot(self, target: Path) -> None:
         """Draw a panel per number, over the seconds of the run, with a line per stage."""
-        from matplotlib.figure import Figure  # slow to import, and only needed at the end
+        from matplotlib.figure import Figure  # slow to import, and needed only at the end
 
         down = max(1, math.ceil(len(self._names) / _ACROSS))
         size = (_ACROSS * _PANEL_INCHES[0], down * _PANEL_INCHES[1])
         figure = Figure(figsize=size, layout="constrained")
-        for at, name in enumerate(self._names):
-            self._draw(figure.add_subplot(down, _ACROSS, at + 1), name)
+        for index, name in enumerate(self._names):
+            self._draw(figure.add_subplot(down, _ACROSS, index + 1), name)
         figure.savefig(target)
 
     def _draw(self, axes: Any, name: str) -> None:
@@ -126,18 +126,18 @@ class LearningCurves:
         self._is_on_disk = True
 
 
-# --- progress: a bar on a terminal, elsewhere a line at times ------------------------------------
+# --- progress: a bar on a terminal, elsewhere periodic lines -------------------------------------
 
 SECONDS_BETWEEN_LINES: Final = 15.0
 _NUMBERS_SHOWN: Final = 4
 Show: TypeAlias = Callable[[str, int, int, Mapping[str, float]], None]
-"""Shows the stage, its steps so far and in all, and what was measured."""
+"""Shows the stage, its steps so far and in all, and its metrics."""
 
 
 def display(
     stream: TextIO | None, clock: Callable[[], float] = time.monotonic
 ) -> AbstractContextManager[Show]:
-    """Return what shows one stage on ``stream``, or nothing where there is none."""
+    """Return a context manager that shows one stage on ``stream``; without a stream, nothing."""
     if stream is None:
         return nullcontext(lambda *_: None)
     return _bar(stream) if stream.isatty() else nullcontext(_lines(stream, clock))
@@ -153,14 +153,14 @@ def _lines(stream: TextIO, clock: Callable[[], float]) -> Show:
             return
         due = clock() + SECONDS_BETWEEN_LINES
         stream.write(f"{stage}: {done:,} of {total:,} steps; {format_numbers(numbers)}\n")
-        stream.flush()  # a log is read while it grows
+        stream.flush()  # so that a reader of the log sees it at once
 
     return show
 
 
 @contextmanager
 def _bar(stream: TextIO) -> Iterator[Show]:
-    """Show a bar that fills while the stage goes on, with what was measured beside it."""
+    """Show a progress bar of the stage, with its metrics."""
     with Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -178,7 +178,7 @@ def _bar(stream: TextIO) -> Iterator[Show]:
 
 
 def format_numbers(numbers: Mapping[str, float]) -> str:
-    """Format the last numbers, those of validation first."""
+    """Format the last numbers, validation first."""
     last = list(numbers.items())[: -_NUMBERS_SHOWN - 1 : -1]
     return ", ".join(f"{name.replace('_', ' ')} {number:.4g}" for name, number in last)
 
@@ -190,7 +190,7 @@ SECONDS_BETWEEN_SAVES: Final = 60.0
 
 
 class Learner(storage.Storable, Protocol):
-    """An algorithm, or what else learns step by step and can be interrupted."""
+    """An algorithm or another learner with steps that can be interrupted."""
 
     def learn(self, total_steps: int, callback: Callback) -> object: ...
 
@@ -199,13 +199,13 @@ class TrainingRun:
     """One run in one folder.
 
     Attributes:
-        seed: The same in all processes: for the first weights of networks.
-        env_seed: This process's own: for envs and for chance while learning.
-        scale: ``smoke`` only shows that everything works, within a minute.
-        time_limit_seconds: Of all starts of the run together.
+        seed: Seed for the first weights of networks, equal in all processes.
+        env_seed: Seed for envs and random numbers, different in each process.
+        scale: ``smoke`` only tests the recipe, within a minute.
+        time_limit_seconds: Limit over all starts of the run.
         data: The folder of data sets, for recipes that learn from traces.
-        device: Where networks learn; a run may go on on another one.
-        command: What was typed, for the card of the checkpoint.
+        device: The device of networks; a run may resume on another one.
+        command: The typed command, for the card of the checkpoint.
         curves: All numbers so far.
     """
 
@@ -224,7 +224,7 @@ class TrainingRun:
         progress: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``progress`` is where it is shown how far the run is; None: nowhere."""
+        """Open the run in ``folder``; ``progress`` is the stream of its progress, None for none."""
         self.recipe, self.folder = recipe, folder
         self.seed, self.env_seed = seed, process_seed(seed)
         self.scale, self.time_limit_seconds = scale, time_limit_seconds
@@ -237,21 +237,21 @@ class TrainingRun:
 
     @property
     def is_first(self) -> bool:
-        """Whether this process is the one that writes files and the checkpoint."""
+        """Whether this process writes the files and the checkpoint."""
         return rank() == 0
 
     @property
     def checkpoint_folder(self) -> Path:
-        """Folder of the finished checkpoint."""
+        """The folder of the finished checkpoint."""
         return self.folder / "checkpoint"
 
     @property
     def seconds(self) -> float:
-        """Seconds that the run has taken, over all its starts."""
+        """Elapsed seconds over all starts of the run."""
         return self._clock() - self._began
 
     def note(self, name: str, value: float) -> None:
-        """Add a number to the next row of the curves: a validation score, say."""
+        """Add a number, such as a validation score, to the next row of the curves."""
         self._notes[name] = value
 
     def learn(
@@ -259,8 +259,8 @@ class TrainingRun:
     ) -> None:
         """Let ``algorithm`` learn for ``total_steps`` of its own, unless time or ``also`` ends it.
 
-        A stage that an earlier start of the run finished is loaded instead, and one that it began
-        goes on. The names of a run's stages must differ.
+        A stage finished in an earlier start of the run is loaded instead; an interrupted one is
+        resumed. The names of a run's stages must differ.
         """
         parts: dict[Path, storage.Storable] = {self.folder / f"{stage}.safetensors": algorithm}
         if isinstance(also, storage.Storable):
@@ -274,7 +274,7 @@ class TrainingRun:
         def after_update(progress: LearningProgress) -> bool:
             nonlocal saved_seconds
             goes_on = also is None or also(progress)
-            # All processes stop together, or those that go on wait for the others' gradients.
+            # All processes stop together: the others would wait for a missing gradient.
             goes_on = bool(least(float(goes_on and self.seconds < self.time_limit_seconds)))
             numbers, self._notes = {**progress.metrics, **self._notes}, {}
             if self.is_first:
@@ -314,7 +314,7 @@ class TrainingRun:
         self._finished: list[str] = saved.get("finished", [])
         self.folder.mkdir(parents=True, exist_ok=True)
         self.curves = LearningCurves.read(self.folder / "curves.csv", saved.get("rows", 0))
-        least(0.0)  # all have read before the first writes
+        least(0.0)  # a barrier: all processes read before the first one writes
         if self.is_first:
             self._note_down()
 
@@ -324,10 +324,10 @@ class TrainingRun:
     def _save(self, parts: Mapping[Path, storage.Storable]) -> None:
         for file, part in parts.items():
             storage.save(file, part)
-        self._note_down()  # last: rows that it counts are never newer than what was learned
+        self._note_down()  # last, so that counted rows are never newer than the saved state
 
     def _load(self, stage: str, parts: Mapping[Path, storage.Storable]) -> None:
-        """Go on where ``stage`` was saved, if it was."""
+        """Restore the saved state of ``stage``, if any."""
         is_there = all(file.exists() for file in parts)
         if is_there != bool(least(float(is_there))):
             raise SettingError(
@@ -350,11 +350,11 @@ class Schedule:
     """Length of the stages of a training, and its validation.
 
     Attributes:
-        envs: Environments of each setting that are stepped together.
-        jobs: Of each environment; None: the setting's own number.
+        envs: Environments of each setting, stepped together.
+        jobs: Jobs of each environment; None: the setting's own number.
         copied: Decisions of behaviour cloning.
         steps: Decisions of reinforcement learning.
-        validated: Environments of each setting in a validation, one every ``every`` updates.
+        validated: Environments of each setting in a validation, every ``every`` updates.
         patience: Validations without a gain that end the learning; None: only the steps end it.
     """
 
@@ -369,18 +369,19 @@ class Schedule:
 
 # --- early stopping -----------------------------------------------------------------------------
 #
-# Learning goes on past the best policy, into noise and into what only the training environments
-# have, so every few updates the policy is scored on fixed validation environments.
+# Learning continues past the best policy, into noise and overfitting. So every few updates the
+# policy is scored on fixed validation environments.
 
 
 class EarlyStopping:
     """A callback that validates, keeps the best weights, and ends learning.
 
     Args:
-        policy: Whose weights are kept.
-        score: The validation score of the policy as it is, the same in all processes.
-        every: Validate after every so many updates.
-        patience: End after so many validations in a row that were no better; None: never.
+        policy: The policy with the weights to keep.
+        score: Returns the validation score of the present policy, equal in all processes.
+        every: The number of updates between validations.
+        patience: The number of successive validations without a gain that ends learning; None:
+            never.
         is_less_better: Whether a score is a cost.
 
     Attributes:
@@ -405,13 +406,13 @@ class EarlyStopping:
         self._best: dict[str, Tensor] = {}
 
     def __call__(self, progress: LearningProgress) -> bool:
-        """Validate, if it is time; return whether learning should go on."""
+        """Validate if due; return whether learning should continue."""
         if progress.update % self._every == 0:
             self.evaluate()
         return self._patience is None or self._misses < self._patience
 
     def evaluate(self) -> None:
-        """Validate now, before learning for instance; a score of nan is never best."""
+        """Validate now; a score of nan is never best."""
         score, best = self._score(), self.best_score
         is_best = not math.isnan(score) if best is None else self._sign * (score - best) > 0
         if is_best:
@@ -421,10 +422,10 @@ class EarlyStopping:
             self._misses += 1
 
     def restore(self) -> None:
-        """Give the policy its best weights back.
+        """Restore the policy's best weights.
 
         Raises:
-            SettingError: it was never validated.
+            SettingError: the policy was never validated.
         """
         if self.best_score is None:
             raise SettingError(

@@ -1,8 +1,8 @@
-"""Files of what an algorithm has learned so far: safetensors, with the rest as JSON in the header.
+"""Files of an algorithm's state: safetensors, with the rest as JSON in the header.
 
-A state is a nested dict whose leaves are tensors or what JSON can hold. Tensors are stored under
-their path (``policy/actor.0.weight``); everything else, counters and the states of generators, is
-the header's ``state``. No code is ever read from such a file.
+A state is a nested dict. Its leaves are tensors or JSON values. Tensors are stored under their path
+(``policy/actor.0.weight``); counters and the states of generators are in the header's ``state``.
+Such a file never contains code.
 """
 
 import json
@@ -21,22 +21,22 @@ FORMAT: Final = "bireme-training/1"
 
 @runtime_checkable
 class Storable(Protocol):
-    """An algorithm or early stopping, which can be interrupted and resumed."""
+    """An algorithm or early stopping that can be interrupted and resumed."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all it takes to go on from here: tensors, and what JSON can hold."""
+        """Return the complete state: tensors and JSON values."""
 
     def load_state_dict(self, state: dict[str, Any]) -> object:
-        """Go on where :meth:`state_dict` was taken."""
+        """Restore the state that :meth:`state_dict` returned."""
 
 
 def save(path: Path, learned: Storable) -> None:
     state = learned.state_dict()
-    # safetensors refuses tensors that share memory.
-    # And on the CPU, so that a run may go on where there is no accelerator.
+    # Clone, because safetensors refuses tensors that share memory.
+    # Move to the CPU, so that a run may resume without an accelerator.
     tensors = {name: part.detach().cpu().clone().contiguous() for name, part in _tensors(state)}
     header = {"format": FORMAT, "kind": type(learned).__name__, "state": json.dumps(_rest(state))}
-    # Replaced as a whole: a write that is broken off never takes the place of a good file.
+    # Replace atomically: an interrupted write never replaces a good file.
     draft = path.with_name(path.name + ".new")
     save_file(tensors, draft, metadata=header)
     draft.replace(path)
@@ -46,8 +46,8 @@ def load(path: Path, learned: Storable) -> None:
     """Give ``learned`` the state in ``path``.
 
     Raises:
-        SettingError: the file cannot be read, was saved from something else, or holds another
-            policy; the text names the first tensor that differs.
+        SettingError: the file cannot be read, is of another class, or has another policy; the text
+            names the first different tensor.
     """
     header, tensors = _read(path)
     if header["kind"] != type(learned).__name__:
@@ -82,19 +82,19 @@ def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
 
 
 def _check_policy(path: Path, mine: Mapping[str, Tensor], stored: Mapping[str, Tensor]) -> None:
-    """Check that both policies have the same tensors; moments and episodes may differ."""
+    """Check that both policies have equal tensor shapes; moments and episodes may differ."""
     names = sorted(name for name in {*mine, *stored} if name.startswith("policy/"))
     for name in names:
-        here, there = (_shape(found.get(name)) for found in (mine, stored))
-        if here != there:
+        expected, actual = (_shape(tensors.get(name)) for tensors in (mine, stored))
+        if expected != actual:
             raise SettingError(
-                f"{str(path)!r} holds another policy: tensor {name!r} is {there} there and {here} "
-                "here; build the policy with the sizes it was saved with, or start anew"
+                f"{str(path)!r} holds another policy: tensor {name!r} is {actual} there and "
+                f"{expected} here; build the policy with the sizes it was saved with, or start anew"
             )
 
 
-def _shape(found: Tensor | None) -> str:
-    return "missing" if found is None else f"{str(found.dtype)[6:]}{tuple(found.shape)}"
+def _shape(tensor: Tensor | None) -> str:
+    return "missing" if tensor is None else f"{str(tensor.dtype)[6:]}{tuple(tensor.shape)}"
 
 
 def _tensors(state: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Tensor]]:

@@ -1,10 +1,10 @@
 """Environments: many copies of one scheduling problem, stepped together.
 
 A VecEnv is a batch of ``count`` independent problems in numpy, so that one call of a network serves
-all. In every array of observations and actions the environments come first. A seed fixes all that
-chance decides in one of them; those with equal seeds are replicas, which differ by the actions
-taken and by nothing else. So seeds and actions restore an environment, which is how an interrupted
-training goes on. This module is free of torch, as are the environments that implement it.
+all. In every array of observations and actions the environments come first. A seed fixes all random
+numbers of an environment. Environments with equal seeds are replicas, which differ only by their
+actions. So seeds and actions restore an environment when an interrupted training resumes. This
+module and its implementations do not import torch.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,9 +18,9 @@ from bireme.core.resources import BoolArray, FloatArray, IntArray
 
 Array: TypeAlias = NDArray[Any]
 Observation: TypeAlias = Mapping[str, Array]
-"""What is seen of every env, by name; each array has shape (envs, ...)."""
+"""The observation of every env, by name; each array has shape (envs, ...)."""
 Actions: TypeAlias = Array | Mapping[str, Array]
-"""What is done in every env, shape (envs, ...); by agent where there are several."""
+"""The action in every env, shape (envs, ...); by agent for several agents."""
 T = TypeVar("T")
 
 
@@ -29,13 +29,13 @@ class EnvStep:
     """Outcome of one step.
 
     Attributes:
-        observation: What is seen afterwards; of envs that are over, what was seen last.
-        rewards: Shape (envs,), of this step; 0 for envs that were over before it.
+        observation: The observation after the step; the last one for envs that are over.
+        rewards: Rewards of this step, shape (envs,); 0 for envs that were over before it.
         is_over: Shape (envs,).
-        times: Each env's own clock after the step, shape (envs,), in its own unit; it never
-            goes back. An env that is over keeps the time at which it ended.
-        is_cut: Shape (envs,): over because of a limit on length, not by its own nature, so that
-            what would have followed still counts. None: no env ends that way.
+        times: Each env's own clock after the step, shape (envs,), in its own unit; it never goes
+            back. An env that is over keeps its end time.
+        is_cut: Whether a limit on length ended the env, shape (envs,), so that the value of its
+            last state still counts. None: no env ends that way.
     """
 
     observation: Observation
@@ -56,7 +56,7 @@ class VecEnv(Protocol):
         """Start all envs anew, one seed each; equal seeds make replicas."""
 
     def step(self, actions: Actions) -> EnvStep:
-        """Act in every env; one that is over ignores it and gives no reward until a reset."""
+        """Act in every env; an env that is over ignores it and gives no reward until a reset."""
 
 
 def take(arrays: Mapping[str, Array], rows: NDArray[Any]) -> dict[str, Array]:
@@ -65,16 +65,16 @@ def take(arrays: Mapping[str, Array], rows: NDArray[Any]) -> dict[str, Array]:
 
 
 def by_agent(apply: Callable[..., T], *actions: Any) -> T | dict[str, T]:
-    """Apply a function to actions, agent by agent where there are several."""
+    """Apply a function to actions, agent by agent for several agents."""
     if isinstance(actions[0], Mapping):
-        return {agent: apply(*(each[agent] for each in actions)) for agent in actions[0]}
+        return {agent: apply(*(mapping[agent] for mapping in actions)) for agent in actions[0]}
     return apply(*actions)
 
 
 def check_choices(actions: IntArray, allowed: BoolArray, live: BoolArray) -> None:
-    """Raise ValueError where one of ``actions``, (envs,), is not ``allowed``, (envs, choices).
+    """Raise ValueError if an entry of ``actions``, (envs,), is not ``allowed``, (envs, choices).
 
-    Those of envs that are over, and not ``live``, do not count.
+    Only ``live`` envs are checked.
     """
     choices = np.clip(actions, 0, allowed.shape[1] - 1)
     is_fine = (choices == actions) & allowed[np.arange(len(allowed)), choices]

@@ -19,7 +19,7 @@ from bireme.core.resources import FloatArray
 from bireme.registry import CHECKPOINT
 from bireme.rl.index_weights import (
     WEIGHTS,
-    bounded,
+    clip_weights,
     shipped_card,
     shipped_weights,
     write_checkpoint,
@@ -56,7 +56,7 @@ def evolve(
     for _ in range(generations):
         picked = generator.choice(len(worlds), min(WORLDS, len(worlds)), replace=False)
         generation_worlds = [worlds[index] for index in sorted(picked.tolist())]
-        candidates = [candidate_of(bounded(row), start, folder) for row in evolution.ask()]
+        candidates = [candidate_of(clip_weights(row), start, folder) for row in evolution.ask()]
         runs = players(
             [(candidate, world) for candidate in candidates for world in generation_worlds]
         )
@@ -64,7 +64,7 @@ def evolve(
             len(candidates), len(generation_worlds)
         )
         evolution.tell(mean_over_cases(losses))
-    return bounded(evolution.mean)
+    return clip_weights(evolution.mean)
 
 
 def candidate_of(weights: FloatArray, start: Contender, folder: Path) -> Contender:

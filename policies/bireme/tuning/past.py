@@ -27,8 +27,8 @@ from bireme.replay import windows
 from bireme.replay.reader import Record
 from bireme.replay.windows import RecordWindow, windows_of
 from bireme.replay.workload import RUNNING, WAITING, Workload
-from bireme.rl.components import served
-from bireme.rl.lookup import SETTINGS_SOURCE, PolicySource, named_folder
+from bireme.rl.components import parts_of
+from bireme.rl.lookup import SETTINGS_SOURCE, PolicySource, find_folder
 from bireme.simulator.physics.model import Physics
 from bireme.simulator.simulation import SimulationConfig, simulate
 from bireme.simulator.workload import Trace
@@ -223,11 +223,13 @@ def _world(
 @functools.cache
 def _baseline(source: PolicySource, settings: SchedulingSettings, checkpoints: str) -> Contender:
     """Return the policy of ``source``, without canaries: they decided for few queues."""
-    named: dict[str, str] = {part: source.named(part) or getattr(settings, part) for part in PARTS}
+    named: dict[str, str] = {
+        part: source.part_name(part) or getattr(settings, part) for part in PARTS
+    }
     if source != SETTINGS_SOURCE and source.checkpoint:
-        folder = named_folder(source.checkpoint, checkpoints)
+        folder = find_folder(source.checkpoint, checkpoints)
         card, _ = read_card(folder, source.sha256 or None)
-        free = [part for part in served(card) if not getattr(source, part)]
+        free = [part for part in parts_of(card) if not getattr(source, part)]
         for part in free:
             named[part] = with_parameters(f"{CHECKPOINT}{folder}", source.parameters(part))
     return Contender(named["orderer"], named["placer"], named["sizer"])

@@ -15,7 +15,7 @@ from bireme.contest import runs, tuning
 from bireme.contest.candidates import Contender, TunedRule
 from bireme.contest.families import FAMILIES, LOADS, Family
 from bireme.contest.worlds import Part, World, world_of
-from bireme.simulator.loads import made
+from bireme.simulator.loads import make_window
 from bireme.simulator.metrics import SimulationMetrics
 from bireme.simulator.traces.sources import read_trace
 
@@ -35,7 +35,9 @@ def tiny(data: Path, part: Part, blocks: int) -> Iterator[World]:
         jobs = read_trace("gen:poisson?jobs=30&spread=2&sizes=8:1&mean_seconds=36000", seed=seed)
         for load in LOADS:
             name = f"tiny {seed} {load}"
-            yield world_of(made(seed, jobs), load, name=name, block=f"seed {seed}", part=part)
+            yield world_of(
+                make_window(seed, jobs), load, name=name, block=f"seed {seed}", part=part
+            )
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -178,7 +180,10 @@ def test_constants_of_ones_own_are_tried_on_the_training_part(
     ("arguments", "message"),
     [
         (["--family", "phily"], "argument --family: no family is called 'phily'; did you mean"),
-        (["--family", "philly"], "argument --data: the worlds of philly are made of public traces"),
+        (
+            ["--family", "philly"],
+            "argument --data: the worlds of philly are made of public traces",
+        ),
         (["--family", "tiny", "--policies", "dsa"], "argument --policies: no policy is called"),
         (["--family", "tiny", "--policies", "fifo/fdg"], "argument --policies: no placer is"),
         (

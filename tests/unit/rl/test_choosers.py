@@ -172,7 +172,7 @@ def test_an_answer_that_is_not_valid_is_asked_for_once_and_the_rules_decide_all(
         "the placer",
     ]
     with pytest.raises(AnswerError, match="1 of 1 answers are not finite"):
-        Chooser(checkpoint).known(snapshot)
+        Chooser(checkpoint).last_choices(snapshot)
 
 
 def test_no_gangs_and_no_nodes_are_no_questions(

@@ -28,7 +28,7 @@ def test_a_machine_by_hand() -> None:
     free, capacity, none = np.array([2, 4]), np.array([4, 4]), np.zeros(2, dtype=np.int64)
     speed, dollars = np.array([0.4, 1.7]), np.array([0.35, 3.67])
     found = machine_features(
-        Machines(free, capacity, speed, dollars, rack=none, held=none),
+        Machines(free, capacity, speed, dollars, rack=none, own_replicas=none),
         rack_free=np.array([6.0, 6.0]),
         rack_capacity=np.array([8.0, 8.0]),
         alike_free=np.array([2.0, 4.0]),
@@ -40,7 +40,7 @@ def test_a_machine_by_hand() -> None:
 
 def test_a_machine_without_gpus_is_not_idle_but_none() -> None:
     zero, none = np.zeros(1, dtype=np.int64), np.zeros(1)
-    machines = Machines(zero, zero, none, none, rack=zero, held=zero)
+    machines = Machines(zero, zero, none, none, rack=zero, own_replicas=zero)
     assert not machine_features(machines, none, none, none).any()
 
 
@@ -72,6 +72,6 @@ def test_features_of_jobs_stay_of_the_order_of_one(
 def test_shapes_are_those_of_batches(worlds: int, machines: int) -> None:
     free = np.ones((worlds, machines), dtype=np.int64)
     speed = np.ones((worlds, machines))
-    places = Machines(free, free, speed, speed, rack=free, held=free)
+    places = Machines(free, free, speed, speed, rack=free, own_replicas=free)
     found = machine_features(places, *np.ones((3, worlds, machines)))
     assert found.shape == (worlds, machines, MACHINE_FEATURES)

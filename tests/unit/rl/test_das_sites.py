@@ -25,7 +25,7 @@ def machines(seed: int, *shape: int, racks: int = 2) -> Machines:
         speed=chance.choice([0.4, 0.75, 1.0, 1.7], size),
         dollars=chance.choice([0.35, 1.46, 2.48], size),
         rack=np.broadcast_to(rack, size).copy(),
-        held=np.zeros(size, dtype=np.int64),
+        own_replicas=np.zeros(size, dtype=np.int64),
     )
 
 

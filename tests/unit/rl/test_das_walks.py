@@ -86,7 +86,7 @@ def a_cluster(machines: int, runs: int, seed: int) -> tuple[Machines, FloatArray
         speed=np.array([0.4, 1.7])[model],
         dollars=np.array([0.35, 3.67])[model],
         rack=draw.integers(-1, 3, machines),
-        held=np.zeros(machines, dtype=np.int64),
+        own_replicas=np.zeros(machines, dtype=np.int64),
     )
     shares = np.zeros((runs, machines))
     for run in shares:
@@ -100,7 +100,7 @@ def test_service_believes_what_training_does_where_estimates_are_right(seed: int
     machines, shares, speeds = a_cluster(23, 40, seed)
     near = das_inputs.adjacency(das_inputs.share_of_rack(machines.rack))
     need = np.asarray(8)
-    expected = das_inputs.believed(machines, need, near, shares, speeds).mean
+    expected = das_inputs.health_posterior(machines, need, near, shares, speeds).mean
     found = das_inputs.health(machines, need, shares, speeds, np.full(40, -1))
     np.testing.assert_allclose(found, expected, atol=1e-8)
 
@@ -112,7 +112,7 @@ def test_a_group_of_runs_has_an_offset_that_is_not_known(seed: int) -> None:
     group, need = np.arange(40) % 4 - 1, np.asarray(8)
     near = das_inputs.adjacency(das_inputs.share_of_rack(machines.rack))
     # the kernel of training, from its posterior before any run
-    prior = das_inputs.believed(machines, need, near, np.zeros_like(shares), speeds)
+    prior = das_inputs.health_posterior(machines, need, near, np.zeros_like(shares), speeds)
     kernel = np.linalg.inv(prior.precision)
     spread = np.where((shares > 0).sum(1) > 1, das_inputs.IN_RACK, 1.0)
     apart = ((shares @ near) * shares).sum(1) < 1 - 1e-5

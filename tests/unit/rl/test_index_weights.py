@@ -14,7 +14,7 @@ from bireme.registry import make_orderer
 from bireme.rl.index_weights import (
     NAME,
     WEIGHTS,
-    bounded,
+    clip_weights,
     shipped_card,
     shipped_weights,
     write_checkpoint,
@@ -24,7 +24,7 @@ from bireme.testing import a_gang, a_node, a_running_gang, a_snapshot, a_task, w
 from bireme.training.index.networks import IndexNetwork
 from bireme.training.index.recipe import IndexOrderer
 
-OTHER = bounded(np.array([10.0, 0.15, 2.0, 1.5, 0.3, 6.0, 1.1, 0.9]))
+OTHER = clip_weights(np.array([10.0, 0.15, 2.0, 1.5, 0.3, 6.0, 1.1, 0.9]))
 GANGS = [
     replace(
         a_gang(f"g{i}", a_task(1 + 5 * i % 8)),
@@ -64,9 +64,9 @@ def test_every_weight_means_what_it_means_to_the_network_of_training(
 
 
 def test_weights_stay_within_their_bounds_and_are_those_of_what_is_shipped() -> None:
-    assert bounded(shipped_weights()) == pytest.approx(shipped_weights(), abs=1e-4)
-    most = [weight.most for weight in WEIGHTS.values()]
-    assert bounded(np.full(len(WEIGHTS), 1e9)).tolist() == most
+    assert clip_weights(shipped_weights()) == pytest.approx(shipped_weights(), abs=1e-4)
+    most = [weight.maximum for weight in WEIGHTS.values()]
+    assert clip_weights(np.full(len(WEIGHTS), 1e9)).tolist() == most
 
 
 def test_constant_that_a_network_lacks_is_refused_by_name() -> None:

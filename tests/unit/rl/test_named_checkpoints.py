@@ -92,10 +92,10 @@ def test_a_name_that_is_no_folder_is_refused_with_what_there_is(
 ) -> None:
     checkpoints.write(ours / "first", orderer=[1.0])
     with pytest.raises(CheckpointError, match=r"\(first\); copy its folder below"):
-        lookup.named_folder(name, str(tmp_path))
+        lookup.find_folder(name, str(tmp_path))
 
 
 def test_a_directory_that_cannot_be_read_is_named(tmp_path: Path, ours: Path) -> None:
     missing = str(tmp_path / "missing")
     with pytest.raises(CheckpointError, match=r"checkpoint_directory '.*missing' cannot be read"):
-        lookup.named_folder("first", missing)
+        lookup.find_folder("first", missing)

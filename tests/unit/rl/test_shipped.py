@@ -13,7 +13,7 @@ from bireme.core.policy import PartName
 from bireme.core.settings import SchedulingSettings
 from bireme.onnx.cards import VERSIONED
 from bireme.rl import builtin, lookup
-from bireme.rl.components import served
+from bireme.rl.components import parts_of
 from bireme.testing import a_gang, a_snapshot, a_task, racks
 
 ROOT = Path(__file__).parents[3]
@@ -77,14 +77,14 @@ def test_the_registry_names_every_part_that_is_shipped_and_no_other() -> None:
     lies = {
         (part, folder.name)
         for folder in FOLDERS
-        for part in served(builtin.checkpoint(folder.name).card)
+        for part in parts_of(builtin.checkpoint(folder.name).card)
     }
     assert named == lies
 
 
 @each
 def test_a_shipped_policy_decides_without_falling_back(folder: Path) -> None:
-    parts = served(builtin.checkpoint(folder.name).card)
+    parts = parts_of(builtin.checkpoint(folder.name).card)
     settings = SchedulingSettings(**dict.fromkeys(parts, folder.name))  # type: ignore[arg-type]
     gangs = [a_gang(f"g{n}", a_task(n % 5 + 1), estimated_seconds=60.0 * n) for n in range(1, 20)]
     decision = run_cycle(a_snapshot(racks(3, 4), *gangs), registry.make_policy(settings))

@@ -42,7 +42,7 @@ def test_more_is_shown_of_a_class_whose_last_one_shown_decides_nothing_for_the_r
     shown = gangs.first_of_each({})
     assert len(shown) == FIRST_DEPTH
     decision = Decision(tuple(Hold(gang, reason, "") for gang in shown))
-    assert bool(gangs.undecided(decision, {}, lambda _: is_overdue)) == shows_more
+    assert bool(gangs.classes_to_extend(decision, {}, lambda _: is_overdue)) == shows_more
     assert gangs.heads() == {"a"}
 
 
@@ -52,4 +52,4 @@ def test_more_is_shown_of_a_class_until_one_is_not_in_the_line_of_the_overdue() 
     holds = tuple(Hold(g, Reason.WAITING_FOR_CAPACITY, "") for g in gangs.first_of_each({}))
     for line, shows_more in (({"a", "b"}, True), ({"a"}, False)):
         decision = Decision(holds, overdue=frozenset(line))
-        assert bool(gangs.undecided(decision, {}, lambda _: True)) == shows_more
+        assert bool(gangs.classes_to_extend(decision, {}, lambda _: True)) == shows_more

@@ -51,7 +51,7 @@ def started(floor: str) -> set[float | None]:
 def test_fixed_floor_has_all_nodes_all_the_time() -> None:
     assert started(FIXED) == {8.5 * HOUR}
     (pool,) = run(MORNING, with_floor(FIXED, [POOL], partial(run, MORNING))).pools
-    assert set(pool.asked.tolist()) == {4.0}
+    assert set(pool.requested_nodes.tolist()) == {4.0}
 
 
 def test_reactive_floor_waits_for_the_jobs_before_it_asks() -> None:

@@ -22,12 +22,12 @@ SPEEDING_UP = Course.of(np.array([100.0, 100.0]), np.array([1.0, 3.0]))
 def test_half_of_the_work_may_take_three_quarters_of_the_time() -> None:
     assert SPEEDING_UP.time_left(1.0) == 1.0
     assert SPEEDING_UP.time_left(0.5) == pytest.approx(0.25)
-    assert SPEEDING_UP.left_after(1.0, 0.75) == pytest.approx(0.5)
-    assert SPEEDING_UP.left_after(0.5, 0.125) == pytest.approx(0.25)
+    assert SPEEDING_UP.remaining_after(1.0, 0.75) == pytest.approx(0.5)
+    assert SPEEDING_UP.remaining_after(0.5, 0.125) == pytest.approx(0.25)
 
 
 def test_nothing_is_left_after_all_the_time_and_more() -> None:
-    assert SPEEDING_UP.left_after(1.0, 1.0) == SPEEDING_UP.left_after(0.3, 2.0) == 0.0
+    assert SPEEDING_UP.remaining_after(1.0, 1.0) == SPEEDING_UP.remaining_after(0.3, 2.0) == 0.0
 
 
 phases = st.lists(st.tuples(st.floats(0.1, 10), st.floats(0.1, 10)), min_size=1, max_size=6)
@@ -39,8 +39,10 @@ def test_time_spent_in_two_parts_is_spent_as_well_as_in_one(
 ) -> None:
     work, paces = np.array(given_phases).T
     course = Course.of(work, paces)
-    at_once = course.left_after(left, first + second)
-    assert course.left_after(course.left_after(left, first), second) == pytest.approx(at_once)
+    at_once = course.remaining_after(left, first + second)
+    assert course.remaining_after(course.remaining_after(left, first), second) == pytest.approx(
+        at_once
+    )
     assert course.time_left(at_once) == pytest.approx(
         max(0.0, course.time_left(left) - first - second)
     )

@@ -45,7 +45,7 @@ def test_digits_are_as_many_as_count(value: float, text: str) -> None:
     ],
 )
 def test_every_number_is_written_by_its_key(key: str, value: float, text: str) -> None:
-    assert terminal.worded(key)(value) == text
+    assert terminal.formatter_of(key)(value) == text
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def waits(outcome: Outcome) -> dict[str, float]:
 def asked(outcome: Outcome) -> list[tuple[float, float]]:
     """The times and numbers of nodes that were there or on their way."""
     (pool,) = outcome.pools
-    points = list(zip(pool.times.tolist(), pool.asked.tolist(), strict=True))
+    points = list(zip(pool.times.tolist(), pool.requested_nodes.tolist(), strict=True))
     return [point for at, point in enumerate(points) if not at or point[1] != points[at - 1][1]]
 
 
@@ -223,8 +223,8 @@ def test_no_promise_breaks_and_nothing_is_missed_whatever_comes(
     done = [{r.job.name for r in one.jobs if r.finished is not None} for one in (full, outcome)]
     assert done[0] == done[1]
     (seen,) = outcome.pools
-    assert least <= seen.asked.min() <= seen.asked.max() <= 3
-    assert (seen.there <= seen.asked).all()
+    assert least <= seen.requested_nodes.min() <= seen.requested_nodes.max() <= 3
+    assert (seen.ready_nodes <= seen.requested_nodes).all()
 
 
 @examples(25)

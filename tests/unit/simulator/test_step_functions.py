@@ -48,4 +48,4 @@ def test_bins_hold_the_sum_second_by_second(points: list[tuple[int, int]], at: l
         sum(value_at(second) for second in range(int(low), int(high))) / (high - low)
         for low, high in pairwise(edges)
     ]
-    assert metrics.binned(times, values, edges) == pytest.approx(slow)
+    assert metrics.bin_means(times, values, edges) == pytest.approx(slow)

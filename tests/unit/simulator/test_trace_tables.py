@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.simulator.errors import TraceError
-from bireme.simulator.traces.tables import CsvTable, read_table, unpacked
+from bireme.simulator.traces.tables import CsvTable, read_table, unpack
 
 TEXT = "id,gpus,when,note\na,2,2020-01-01 00:00:10,x\nb,0,2020-01-01 00:00:00+00:00,y\n"
 
@@ -72,14 +72,14 @@ def test_an_archive_of_many_files_asks_for_one_and_names_the_nearest(tmp_path: P
 
 def test_an_unpacked_member_has_its_neighbours_beside_it(tmp_path: Path) -> None:
     path = archive(tmp_path, deep__one=TEXT, deep__two=TEXT)
-    with unpacked(path / "deep/one.csv") as member:
+    with unpack(path / "deep/one.csv") as member:
         assert (member.parent / "two.csv").read_text() == TEXT
     assert not member.exists()
 
 
 def test_a_file_outside_an_archive_is_its_own_unpacked_self(tmp_path: Path) -> None:
     path = written(tmp_path, TEXT)
-    with unpacked(path) as member:
+    with unpack(path) as member:
         assert member == path
 
 

@@ -8,7 +8,7 @@ from benchmarks.simulations import contests, guardrails, placers, windows
 from benchmarks.simulations.contests import DEFAULT, KNOWN, SEARCHING
 from benchmarks.simulations.store import Store
 from bireme import registry
-from bireme.simulator.loads import Window, made
+from bireme.simulator.loads import Window, make_window
 from tests.support.simulations import a_job, a_trace
 
 ALL = contests.contenders()
@@ -18,7 +18,7 @@ NAMES = [DEFAULT, "smallest-first", "sjf" + KNOWN]
 def a_window(number: int) -> Window:
     """A wide job and small ones that come a little later, more of them than fit."""
     jobs = [a_job("wide", 500, gpus=8), *(a_job(f"s{n}", 300, at=1.0 + 2 * n) for n in range(8))]
-    return made(number, a_trace(*jobs))
+    return make_window(number, a_trace(*jobs))
 
 
 @pytest.fixture

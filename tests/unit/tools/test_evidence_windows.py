@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.simulations import windows
 from bireme.simulator.errors import TraceError
-from bireme.simulator.loads import made, offered_gpus, stretch
+from bireme.simulator.loads import make_window, offered_gpus, stretch
 from bireme.simulator.workload import with_true_estimates
 from bireme.testing import a_node
 from tests.support.simulations import a_job, a_trace
@@ -21,29 +21,29 @@ TRACE = a_trace(
 
 
 def test_a_window_begins_with_its_first_job() -> None:
-    assert [job.submitted for job in made(0, TRACE).trace.jobs] == [0.0, 0.0, 100.0]
+    assert [job.submitted for job in make_window(0, TRACE).trace.jobs] == [0.0, 0.0, 100.0]
 
 
 def test_runs_load_the_window_only_up_to_its_last_submission() -> None:
     """8 GPUs for 50 s and 2 for 100 s of a hundred; c comes with the end."""
-    assert made(0, TRACE).offered_gpus == pytest.approx(8 * 0.5 + 2)
+    assert make_window(0, TRACE).offered_gpus == pytest.approx(8 * 0.5 + 2)
 
 
 def test_a_window_of_one_moment_offers_no_load_and_is_refused() -> None:
     with pytest.raises(TraceError, match="2 jobs are submitted at one moment"):
-        made(0, replace(TRACE, jobs=TRACE.jobs[:2]))
+        make_window(0, replace(TRACE, jobs=TRACE.jobs[:2]))
     with pytest.raises(TraceError, match="1 jobs are kept of days 0 to 1"):
         stretch(TRACE, 0, 0.0, 1.0, slice(0, 1))
 
 
 def test_the_cluster_is_as_small_as_the_load_asks() -> None:
-    window = replace(made(0, TRACE), offered_gpus=100.0)
+    window = replace(make_window(0, TRACE), offered_gpus=100.0)
     assert [len(window.nodes(load)) for load in (0.5, 1.0, 2.0)] == [25, 12, 6]
 
 
 def test_the_pace_of_submissions_makes_the_load_exact() -> None:
     """6 GPUs offered load one node of 8 to 0.75; at 0.6, submissions are stretched."""
-    window = made(0, TRACE)
+    window = make_window(0, TRACE)
     assert len(window.nodes(0.6)) == 1
     assert offered_gpus(window.at(0.6)) == pytest.approx(0.6 * 8)
     assert window.at(0.6).jobs[-1].submitted > window.trace.jobs[-1].submitted
@@ -51,7 +51,7 @@ def test_the_pace_of_submissions_makes_the_load_exact() -> None:
 
 def test_a_trace_that_brings_nodes_is_run_on_the_first_of_them() -> None:
     trace = replace(TRACE, nodes=tuple(a_node(f"n{at}", gpus) for at, gpus in enumerate((2, 4, 8))))
-    window = made(0, trace)
+    window = make_window(0, trace)
     assert [node.name for node in window.nodes(1.0)] == ["n0", "n1"]
 
 

@@ -50,7 +50,7 @@ def test_rollout_that_is_broken_off_goes_on_with_the_critic() -> None:
     policy = Echoing(hidden=4)
     episodes = Episodes(Echo(steps=5), seed=0)
     found = rollout(policy, episodes, 3)
-    seen = torch.from_numpy(episodes.seen()["asked"]).float()
+    seen = torch.from_numpy(episodes.observation()["asked"]).float()
     expected = policy.values({"asked": seen}).detach().numpy()
     assert found.next_values[-1] == pytest.approx(expected)
     assert (found.next_values[:-1] == found.values[1:]).all()
@@ -93,9 +93,9 @@ def test_worlds_that_cannot_be_shared_out_are_an_error(replicas: int) -> None:
 def test_episode_broken_off_in_the_middle_is_restored_by_its_actions() -> None:
     first, second = Episodes(Late(), seed=0), Episodes(Late(), seed=99)
     first.begin()
-    first.step(repeated(first.seen()))
+    first.step(repeated(first.observation()))
     second.load_state_dict(first.state_dict())
-    assert (second.seen()["asked"] == first.seen()["asked"]).all()
+    assert (second.observation()["asked"] == first.observation()["asked"]).all()
     assert (second.step(ALWAYS_2).rewards == 1).all()
     assert (first.step(ALWAYS_2).rewards == 1).all()
     first.begin()
@@ -108,7 +108,7 @@ def test_episode_of_several_agents_is_restored() -> None:
     first, second = Episodes(Pair(steps=4), seed=0), Episodes(Pair(steps=4), seed=1)
     rollout(policy, first, 2)
     second.load_state_dict(first.state_dict())
-    assert (second.seen()["asked"] == first.seen()["asked"]).all()
+    assert (second.observation()["asked"] == first.observation()["asked"]).all()
     assert second.times.tolist() == first.times.tolist() == [2.0] * 8
 
 
@@ -121,7 +121,7 @@ def test_last_return_is_that_of_the_last_whole_episode() -> None:
     assert episodes.last_return is None
     for _ in range(2):
         episodes.begin()
-        episodes.step(repeated(episodes.seen()))
+        episodes.step(repeated(episodes.observation()))
     assert episodes.last_return == 2
 
 

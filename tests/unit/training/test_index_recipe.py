@@ -51,7 +51,7 @@ def test_a_generated_case_is_loaded_as_its_setting_says() -> None:
 @needs_data
 def test_the_general_index_learns_from_every_family_and_from_no_test_part() -> None:
     cases = FamilyCases(DATA, GeneralIndexRecipe.schedules["full"])
-    drawn, validated = cases.drawn(np.random.default_rng(0)), cases.validated()
+    drawn, validated = cases.draw(np.random.default_rng(0)), cases.validation_cases()
     assert [world.name.split(",")[0] for world in drawn] == [
         drawn[0].trace.name.split(",")[0],
         *("rigid", "heterogeneous", "failing", "openb"),

@@ -1,4 +1,4 @@
-"""Encoders by name and version; a module is imported when a checkpoint asks for it.
+"""Encoders by name and version; a module is imported when a checkpoint names it.
 
 A checkpoint cannot name code of its own, only encoders of these tables.
 """
@@ -35,13 +35,13 @@ ENCODERS: Final[Mapping[PartName, Mapping[str, str]]] = {
 
 
 def make(part: PartName, name: str) -> Any:
-    """Make the encoder ``name`` of a checkpoint's ``part``; CheckpointError if there is none."""
-    known = ENCODERS[part]
-    path = known.get(name)
+    """Make the encoder ``name`` of a checkpoint's ``part``; CheckpointError for an unknown one."""
+    paths = ENCODERS[part]
+    path = paths.get(name)
     if path is None:
         raise CheckpointError(
             f"encoder {name!r} is no encoder of {AXES[part]} that this Bireme has "
-            f"({', '.join(sorted(known)) or 'none'}); export the checkpoint with one of these, or "
+            f"({', '.join(sorted(paths)) or 'none'}); export the checkpoint with one of these, or "
             "run the version that made it"
         )
     module, _, attribute = path.partition(":")
@@ -49,11 +49,11 @@ def make(part: PartName, name: str) -> Any:
 
 
 UNKNOWN_SECONDS: Final = 3600.0
-"""The run time of all gangs where none has an estimate."""
+"""The run time of all gangs if none has an estimate."""
 
 
 def run_seconds(gangs: Sequence[Gang]) -> FloatArray:
-    """Return estimated run times, (gangs,); their median for a gang without one."""
-    known = [gang.estimated_seconds for gang in gangs if gang.estimated_seconds is not None]
-    middle = float(np.median(known)) if known else UNKNOWN_SECONDS
+    """Return estimated run times, (gangs,); the median for a gang without an estimate."""
+    estimates = [gang.estimated_seconds for gang in gangs if gang.estimated_seconds is not None]
+    middle = float(np.median(estimates)) if estimates else UNKNOWN_SECONDS
     return np.array([middle if g.estimated_seconds is None else g.estimated_seconds for g in gangs])

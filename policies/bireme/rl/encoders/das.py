@@ -1,11 +1,11 @@
 """Encoders of DAS: ``das-jobs/1`` for the ordering agent, ``das-machines/1`` for the placing one.
 
-Gangs are its jobs and nodes its machines; :mod:`~bireme.rl.encoders.das_inputs` has the formulas,
-which training shares. Speed and rent of a GPU follow from the node's label. A gang without an
-estimate counts as the median of those with one, or as an hour.
+Gangs are its jobs and nodes its machines. Training shares the formulas in
+:mod:`~bireme.rl.encoders.das_inputs`. Speed and rent of a GPU follow from the node's label. A gang
+without an estimate counts as the median of the known estimates, or as an hour.
 
-The health of machines follows from the runs that have ended, which every snapshot shows; until the
-first one, and in score mode, it is the prior, 0.
+The health of machines follows from the finished runs in the snapshot. Without such runs, and in
+score mode, it is the prior, 0.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,11 +29,11 @@ from bireme.rl.encoders import UNKNOWN_SECONDS, das_inputs, run_seconds
 from bireme.rl.encoders.das_inputs import Machines, reach
 
 LAST_PLACE: Final = 63
-"""Places further back count as this one: queues in training were no longer."""
+"""The last place in the queues of training; places further back count as this one."""
 MAX_GANGS: Final = 3000
-"""Gangs that are compared with each other; memory grows with the square of their number."""
+"""The maximum number of gangs; memory grows with the square of their number."""
 _MAX_KINDS: Final = 256
-"""Kinds of replicas remembered per node table."""
+"""Kinds of replicas cached per node table."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,20 +51,20 @@ class _MachineTable:
     @classmethod
     def of(cls, nodes: NodeTable) -> "_MachineTable":
         """Return the table of ``nodes``, computed once."""
-        known = nodes.memo.get(cls)
-        if isinstance(known, cls):
-            return known
+        cached = nodes.memo.get(cls)
+        if isinstance(cached, cls):
+            return cached
         label = nodes.label(GPU_MODEL_LABEL)
         models = [gpu_model(value, nodes.gpu_models) for value in (*label.values, "")]
-        # into the range of the models that the network has met
+        # clip to the range of the models in training
         speeds, rents = das_inputs.within_training(
             np.array([model.speed for model in models]),
             np.array([model.dollars_per_hour for model in models]),
         )
         offered = nodes.allocatable.sum(axis=0).tolist()
-        # the device that the cluster has most of stands for GPUs
-        known = [(n, i) for i, n in enumerate(offered) if n and "/" in nodes.axis.names[i]]
-        column = max(known)[1] if known else None
+        # the most frequent device of the cluster counts as the GPU
+        device_counts = [(n, i) for i, n in enumerate(offered) if n and "/" in nodes.axis.names[i]]
+        column = max(device_counts)[1] if device_counts else None
         levels = [
             codes
             for level, codes in zip(nodes.topology_levels, nodes.domains, strict=True)
@@ -84,15 +84,15 @@ class _MachineTable:
         return table
 
     def capacity(self, task: Task, nodes: NodeTable) -> IntArray:
-        """Return how many replicas of ``task`` each node would take if it were empty."""
+        """Return how many replicas of ``task`` fit each node when it is empty."""
         key = (task.request, task.constraints)
-        known = self.capacities.get(key)
-        if known is None:
+        replicas = self.capacities.get(key)
+        if replicas is None:
             if len(self.capacities) >= _MAX_KINDS:
                 self.capacities.clear()
-            known = FreeCapacity(nodes, nodes.fixed).replicas(task)
-            self.capacities[key] = known
-        return known
+            replicas = FreeCapacity(nodes, nodes.fixed).replicas(task)
+            self.capacities[key] = replicas
+        return replicas
 
     def free(self, free: IntArray) -> IntArray:
         """Return free GPUs per node from ``free``, shape (nodes, resources)."""
@@ -156,19 +156,19 @@ class DasMachines:
         finished: FinishedRuns = NO_RUNS,
     ) -> dict[str, Array]:
         table = _MachineTable.of(capacity.nodes)
-        rows = [there for there in peers.values() if len(there)]
-        held = np.zeros(len(table.rack), dtype=np.int64)
+        rows = [peer_rows for peer_rows in peers.values() if len(peer_rows)]
+        own_replicas = np.zeros(len(table.rack), dtype=np.int64)
         if rows:
-            held = np.bincount(np.concatenate(rows), minlength=len(held))
+            own_replicas = np.bincount(np.concatenate(rows), minlength=len(own_replicas))
         machines = Machines(
             room=capacity.replicas(task),
             capacity=table.capacity(task, capacity.nodes),
             speed=table.speed,
             dollars=table.dollars,
             rack=table.rack,
-            held=held,
+            own_replicas=own_replicas,
         )
-        need = np.asarray(task.replicas + held.sum())  # of the whole gang, as in training
+        need = np.asarray(task.replicas + own_replicas.sum())  # the whole gang, as in training
         estimate = np.asarray(gang.estimated_seconds or UNKNOWN_SECONDS)
         mean = None
         if self.sees_runs and finished.runs:
@@ -181,17 +181,19 @@ class DasMachines:
 
 
 class UnawareDasMachines(DasMachines):
-    """``das-machines-unaware/1``: the same without finished runs, for DAS without its process."""
+    """``das-machines-unaware/1``: ``das-machines/1`` without the Gaussian process of health."""
 
     sees_runs = False
 
 
 def _machine_inputs(machines: Machines, kind: IntArray) -> Array:
     """Return features of machines for the ordering agent; equal ``kind`` means the same GPU."""
-    # a machine without a rack is a rack of its own
-    alone = -1 - np.arange(len(kind))
-    rack = np.where(machines.rack < 0, alone, machines.rack)
-    alike = np.where(machines.rack < 0, alone, rack * (int(kind.max(initial=0)) + 2) + kind + 1)
+    # a machine without a rack is its own rack
+    single_rack = -1 - np.arange(len(kind))
+    rack = np.where(machines.rack < 0, single_rack, machines.rack)
+    alike = np.where(
+        machines.rack < 0, single_rack, rack * (int(kind.max(initial=0)) + 2) + kind + 1
+    )
     even = np.zeros_like(rack)
     (rack_free, rack_gpus), _ = reach(rack, even, np.stack([machines.room, machines.capacity]))
     (alike_free,), _ = reach(alike, even, machines.room[None])

@@ -24,36 +24,36 @@ def within_training(
 ) -> tuple[FloatArray, FloatArray]:
     """Map speed and rent of a cluster's GPU models into the ranges of TRAINED_MODELS.
 
-    Networks extrapolate badly. Where a model is outside the range, all are moved together on a
-    logarithmic scale, so that their order stays, and their ratios too unless they span more than
-    the range. Both have shape (models,).
+    Networks extrapolate badly. If a model is outside the range, all move together on a logarithmic
+    scale. Their order stays. Their ratios stay too, unless they span more than the range. Both have
+    shape (models,).
     """
     return (
-        _moved_into(speed, _SLOWEST.speed, _FASTEST.speed),
-        _moved_into(dollars_per_hour, _SLOWEST.dollars_per_hour, _FASTEST.dollars_per_hour),
+        _move_into(speed, _SLOWEST.speed, _FASTEST.speed),
+        _move_into(dollars_per_hour, _SLOWEST.dollars_per_hour, _FASTEST.dollars_per_hour),
     )
 
 
-def _moved_into(values: FloatArray, least: float, most: float) -> FloatArray:
+def _move_into(values: FloatArray, minimum: float, maximum: float) -> FloatArray:
     low, high = float(values.min()), float(values.max())
-    if least <= low and high <= most:
+    if minimum <= low and high <= maximum:
         return values
     span = math.log(high / low)
-    # ratios shrink only where the cluster spans more than the range
-    kept = min(span, math.log(most / least))
-    top = most if high > most else max(high, least * math.exp(kept))
-    ratio = kept / span if span else 1.0
-    return np.clip(top * (values / high) ** ratio, least, most)
+    # ratios shrink only if the cluster spans more than the range
+    new_span = min(span, math.log(maximum / minimum))
+    top = maximum if high > maximum else max(high, minimum * math.exp(new_span))
+    ratio = new_span / span if span else 1.0
+    return np.clip(top * (values / high) ** ratio, minimum, maximum)
 
 
 # --- 1. features of jobs and machines ---------------------------------------------------------
 #
-# Functions of what an operator knows, of the order of one on clusters of any size, so that the same
-# weights serve eight machines and five hundred.
+# The features use only facts that the operator knows. They are of the order of one on clusters of
+# any size, so the same weights serve eight machines and five hundred.
 
 RAW_JOB_FEATURES: Final = 6
 MACHINE_FEATURES: Final = 8
-"""Of a machine, for the ordering agent."""
+"""Features of a machine for the ordering agent."""
 
 ACROSS_RACKS: Final = 0.5
 """Adjacency of machines in different racks; 1 within one."""
@@ -69,7 +69,7 @@ def job_features(
 ) -> FloatArray:
     """Return features of waiting jobs, float64 of the broadcast shape (..., 6).
 
-    Size, estimate, wait, service, share of the cluster, and how often it fits into the free GPUs.
+    Size, estimate, wait, service, share of the cluster, and multiples of it in the free GPUs.
     """
     size = np.maximum(gpus, 1)
     minutes = estimated_seconds / _MINUTE
@@ -92,9 +92,9 @@ def machine_features(
     """Return features of machines as places for one GPU, float64 of shape (..., machines, 8).
 
     Args:
-        machines: Shape (..., machines), as the others.
-        rack_free, rack_capacity: GPUs of all machines of the rack.
-        alike_free: Those of the rack's machines with the same GPU model.
+        machines: Shape (..., machines), as all arguments.
+        rack_free, rack_capacity: Free and all GPUs of the rack.
+        alike_free: Free GPUs of the rack's machines with the same GPU model.
     """
     free, capacity = machines.room, machines.capacity
     return np.stack(
@@ -119,24 +119,25 @@ def share_of_rack(racks: IntArray) -> BoolArray:
 
 
 def adjacency(same_rack: BoolArray) -> FloatArray:
-    """Return 1 within a rack and :data:`ACROSS_RACKS` beyond; same shape."""
+    """Return 1 within a rack and :data:`ACROSS_RACKS` across racks, in the same shape."""
     return np.where(same_rack, 1.0, ACROSS_RACKS)
 
 
 # --- 2. health of machines: the random-walk Gaussian process ----------------------------------
 #
-# Machines are as alike for a job as walks between them are likely. The slides sum walks on the
-# product of two cluster graphs by transition matrices, which gives |V1| |V2| / (1 - lambda) for any
-# two graphs. With S the similarity of the machines of one cluster, normalised symmetrically, the
-# kernel ``K = s^2 (I - lambda S)^-1`` sums all walks and is positive definite for lambda below 1. A
-# finished run was spread over machines by the shares x, so two runs are as alike as the walks from
-# where the one was to where the other was, ``x K x'``: the random-walk kernel with start and stop
-# weights. The posterior (equations 13 and 14 of the slides),
+# The similarity of two machines for a job is the likelihood of walks between them. The slides sum
+# walks on the product of two cluster graphs by transition matrices, which gives
+# |V1| |V2| / (1 - lambda) for any two graphs. S is the similarity of the machines of one cluster,
+# normalised symmetrically. The kernel ``K = s^2 (I - lambda S)^-1`` sums all walks and is positive
+# definite for lambda below 1. A finished run was spread over machines by the shares x. The
+# similarity of two runs is ``x K x'``, the walks from the machines of one to the machines of the
+# other: the random-walk kernel with start and stop weights. The posterior (equations 13 and 14 of
+# the slides),
 #
 #     mu = K X' (X K X' + sigma^2 I)^-1 Y,   Sigma = K - K X' (X K X' + sigma^2 I)^-1 X K,
 #
 # is computed from the inverse of K, which is cheaper than K itself:
-# ``Sigma^-1 = (I - lambda S) / s^2 + X' X / sigma^2``. Nothing here is learned.
+# ``Sigma^-1 = (I - lambda S) / s^2 + X' X / sigma^2``. No parameter here is learned.
 #
 # Y is the logarithm of a run's speed, relative to its estimate and the model of its devices.
 
@@ -148,11 +149,11 @@ VARIANCE: Final = 0.008
 NOISE_VARIANCE: Final = 0.1
 """sigma^2: variance of one run; owners' estimates are wrong by a factor of exp(0.3)."""
 EXPECTED: Final = -0.15
-"""Y of a run on ordinary machines, which are shared now and then and never quite equal."""
+"""Y of a run on ordinary machines, which are sometimes shared and never quite equal."""
 IN_RACK: Final = 0.74
 IN_CLUSTER: Final = 0.55
-"""Speed of a gang on several machines of a rack, and of several racks, beside one machine: what the
-simulator's physics has from the measurements of Gavel (Narayanan et al., OSDI 2020)."""
+"""Speed of a gang on several machines of a rack, and of several racks, relative to one machine: the
+values of the simulator's physics, measured by Gavel (Narayanan et al., OSDI 2020)."""
 _ROUNDING: Final = 1e-5
 
 
@@ -170,11 +171,11 @@ class Posterior:
 
 
 def similarity(features: FloatArray, adjacency: FloatArray) -> FloatArray:
-    """``D^-1/2 (R * A) D^-1/2``, shape (..., machines, machines), eigenvalues in [-1, 1].
+    """Return ``D^-1/2 (R * A) D^-1/2``, shape (..., machines, machines), eigenvalues in [-1, 1].
 
     R is the squared exponential of the distance of ``features``, shape (..., machines, features),
-    in length scales; A is the ``adjacency`` of the topology, symmetric, from 0 to 1; D has the sums
-    of the rows. A machine whose row is all zeros stands alone.
+    in length scales. A is the ``adjacency`` of the topology, symmetric, from 0 to 1. D has the sums
+    of the rows. A machine with a row of zeros is similar to no other.
     """
     squares = np.square(features).sum(-1)
     products = features @ np.swapaxes(features, -1, -2)
@@ -186,7 +187,7 @@ def similarity(features: FloatArray, adjacency: FloatArray) -> FloatArray:
 
 
 def walk_precision(similar: FloatArray, decay: float = DECAY) -> FloatArray:
-    """``I - lambda S``, the inverse of the kernel of walks. ValueError unless 0 <= decay < 1."""
+    """Return ``I - lambda S``, the inverse of the walks' kernel; ValueError for a bad decay."""
     if not 0 <= decay < 1:
         raise ValueError(f"decay is {decay}; walks are summed for decays from 0 to below 1")
     return np.asarray(np.eye(similar.shape[-1], dtype=similar.dtype) - decay * similar)
@@ -203,10 +204,10 @@ def posterior(
     """Return the posterior of machines given finished runs.
 
     Args:
-        walks: Of :func:`walk_precision`, shape (..., machines, machines).
-        shares: X, the part of each run that was on each machine, (..., runs, machines); a row of
-            zeros is no run.
-        observed: Y less what was expected, shape (..., runs).
+        walks: The result of :func:`walk_precision`, shape (..., machines, machines).
+        shares: X, the part of each run on each machine, (..., runs, machines); a row of zeros is
+            no run.
+        observed: Y minus its expectation, shape (..., runs).
     """
     turned = np.swapaxes(shares, -1, -2)
     precision = walks / variance + turned @ shares / noise_variance
@@ -215,7 +216,7 @@ def posterior(
     return Posterior(np.asarray(mean, dtype=np.float64), precision)
 
 
-def believed(
+def health_posterior(
     machines: "Machines",
     need: IntArray,
     adjacency: FloatArray,
@@ -224,33 +225,33 @@ def believed(
 ) -> Posterior:
     """Return the posterior of the health of machines, in logarithms of speed, for one job.
 
-    Machines are similar for a job if speed, rent and the part of it that they take are.
+    Two machines are similar for a job if their speed, rent and possible part of the job are.
 
     Args:
         machines: Places for its replicas.
         need: Its replicas, shape (...).
-        adjacency: Of machines, 1 within a rack, less across, 0 for padding.
-        shares: Where each run was, shape (..., runs, machines); a row of zeros is no run.
+        adjacency: Shape (..., machines, machines): 1 within a rack, less across, 0 for padding.
+        shares: Part of each run on each machine, (..., runs, machines); a row of zeros is no run.
         speeds: log(estimate / time taken / speed of the slowest model), shape (..., runs).
     """
-    wanted = np.maximum(need, 1)[..., None]
-    taken = np.minimum(machines.room, wanted) / wanted
-    features = np.stack([machines.speed, machines.dollars / 2, taken], axis=-1)
-    observed = _unexpected(shares, ((shares @ adjacency) * shares).sum(-1), speeds)
+    replicas = np.maximum(need, 1)[..., None]
+    part = np.minimum(machines.room, replicas) / replicas
+    features = np.stack([machines.speed, machines.dollars / 2, part], axis=-1)
+    observed = _residuals(shares, ((shares @ adjacency) * shares).sum(-1), speeds)
     walks = walk_precision(similarity(features / LENGTH_SCALE, adjacency))
     return posterior(walks, shares, observed)
 
 
-def _unexpected(shares: FloatArray, nearness: FloatArray, speeds: FloatArray) -> FloatArray:
-    """Return ``speeds`` less those on ordinary machines; nearness is 1 on one rack, else less."""
+def _residuals(shares: FloatArray, nearness: FloatArray, speeds: FloatArray) -> FloatArray:
+    """Return ``speeds`` minus the speeds on ordinary machines; nearness is 1 on one rack."""
     is_spread, is_apart = (shares > 0).sum(-1) > 1, nearness < 1 - _ROUNDING
     spread = np.where(is_apart, IN_CLUSTER, np.where(is_spread, IN_RACK, 1.0))
     return np.where(shares.any(-1), speeds - np.log(spread) - EXPECTED, 0.0)
 
 
 OFFSET_VARIANCE: Final = 1.0
-"""Variance of what is common to the speeds of a group of runs: its owner is wrong by a factor of e,
-or states times for other GPUs than a V100."""
+"""Variance of the common offset of a group of runs: its owner is wrong by a factor of e, or states
+times for another GPU than a V100."""
 _CG_TOLERANCE: Final = 1e-10
 _CG_STEPS: Final = 300
 
@@ -260,54 +261,55 @@ def health(
 ) -> FloatArray:
     """Return the posterior mean of machines in service, shape (machines,), for one job.
 
-    It is the mean of :func:`believed`, but that runs of one ``group``, shape (runs,), have an
-    unknown offset in common, a priori of :data:`OFFSET_VARIANCE`: in training estimates are right
-    on average, in service nobody knows for which GPU they were made. Runs of a negative group have
-    none. With B the covariance of offsets it solves, by conjugate gradients,
+    It differs from the mean of :func:`health_posterior` in one point. Runs of one ``group``, shape
+    (runs,), have an unknown common offset, with prior variance :data:`OFFSET_VARIANCE`. In training
+    estimates are right on average; in service the GPU of an estimate is unknown. Runs of a negative
+    group have no offset. With B the covariance of offsets the function solves, by conjugate
+    gradients,
 
         ((I - lambda S) / s^2 + X' (B + sigma^2 I)^-1 X) mu = X' (B + sigma^2 I)^-1 Y.
 
-    Machines of one kind (equal features in one rack) have equal rows in S, so S is kept by kind: a
-    thousand machines take milliseconds, as the placer is asked many times in a cycle.
+    Machines of one kind (equal features in one rack) have equal rows in S, so S is stored by kind.
+    Then a thousand machines take milliseconds, because the placer runs many times in a cycle.
     """
-    wanted = np.maximum(need, 1)
-    taken = np.minimum(machines.room, wanted) / wanted
+    replicas = np.maximum(need, 1)
+    part = np.minimum(machines.room, replicas) / replicas
     rack = np.where(machines.rack < 0, -1 - np.arange(len(machines.rack)), machines.rack)
-    features = np.stack([machines.speed, machines.dollars / 2, taken], axis=-1) / LENGTH_SCALE
+    features = np.stack([machines.speed, machines.dollars / 2, part], axis=-1) / LENGTH_SCALE
     kinds, kind = _kinds(features, rack)
     similar = _of_kinds(features[kinds], rack[kinds], np.bincount(kind))
 
-    there = np.flatnonzero(shares.any(axis=0))  # few machines of a large cluster
-    on = shares[:, there]
-    racks, rack_of = np.unique(rack[there], return_inverse=True)
+    run_machines = np.flatnonzero(shares.any(axis=0))  # few machines of a large cluster
+    on = shares[:, run_machines]
+    racks, rack_of = np.unique(rack[run_machines], return_inverse=True)
     by_rack = on @ np.eye(len(racks))[rack_of.reshape(-1)]
     within, whole = np.square(by_rack).sum(-1), np.square(on.sum(-1))
-    observed = _unexpected(on, within + ACROSS_RACKS * (whole - within), speeds)
+    observed = _residuals(on, within + ACROSS_RACKS * (whole - within), speeds)
 
     runs_of, is_grouped = np.maximum(group, 0), group >= 0
     members = np.bincount(runs_of, is_grouped)[runs_of]
     common = is_grouped / (NOISE_VARIANCE / OFFSET_VARIANCE + members)
 
-    def weighed(values: FloatArray) -> FloatArray:
+    def apply_noise_inverse(values: FloatArray) -> FloatArray:
         """Multiply by the inverse of ``B + sigma^2 I``."""
         sums = np.bincount(runs_of, is_grouped * values)
         return np.asarray((values - common * sums[runs_of]) / NOISE_VARIANCE)
 
     def precision(mean: FloatArray) -> FloatArray:
         walked = (similar @ np.bincount(kind, mean))[kind]
-        found = (mean - DECAY * walked) / VARIANCE
-        found[there] += on.T @ weighed(on @ mean[there])
-        return np.asarray(found)
+        product = (mean - DECAY * walked) / VARIANCE
+        product[run_machines] += on.T @ apply_noise_inverse(on @ mean[run_machines])
+        return np.asarray(product)
 
     evidence = np.zeros(len(rack))
-    evidence[there] = on.T @ weighed(observed)
-    return _solved(precision, evidence)
+    evidence[run_machines] = on.T @ apply_noise_inverse(observed)
+    return _solve(precision, evidence)
 
 
 def _kinds(features: FloatArray, rack: IntArray) -> tuple[IntArray, IntArray]:
     """Return one machine of every kind, shape (kinds,), and the kind of each, (machines,)."""
     number = rack
-    for column in features.T:  # several times as fast as to sort whole rows
+    for column in features.T:  # several times as fast as sorting whole rows
         codes = np.unique(column, return_inverse=True)[1].reshape(-1)
         number = number * (int(codes.max(initial=0)) + 1) + codes
     _, one, kind = np.unique(number, return_index=True, return_inverse=True)
@@ -315,7 +317,7 @@ def _kinds(features: FloatArray, rack: IntArray) -> tuple[IntArray, IntArray]:
 
 
 def _of_kinds(features: FloatArray, rack: IntArray, count: IntArray) -> FloatArray:
-    """Return :func:`similarity` of one machine each of two kinds, of which ``count`` are there."""
+    """Return :func:`similarity` by kind, (kinds, kinds); each kind has ``count`` machines."""
     squares = np.square(features).sum(-1)
     distances = squares[:, None] + squares - 2 * features @ features.T
     weights = np.exp(-0.5 * np.maximum(distances, 0.0)) * adjacency(rack[:, None] == rack)
@@ -323,30 +325,30 @@ def _of_kinds(features: FloatArray, rack: IntArray, count: IntArray) -> FloatArr
     return np.asarray(scale[:, None] * weights * scale)
 
 
-def _solved(matrix: Callable[[FloatArray], FloatArray], right: FloatArray) -> FloatArray:
+def _solve(matrix: Callable[[FloatArray], FloatArray], right: FloatArray) -> FloatArray:
     """Solve a positive definite system by conjugate gradients (Hestenes and Stiefel, 1952)."""
-    found, rest = np.zeros_like(right), right.copy()
+    solution, rest = np.zeros_like(right), right.copy()
     direction, squares = rest.copy(), float(rest @ rest)
-    enough = squares * _CG_TOLERANCE**2
+    tolerance = squares * _CG_TOLERANCE**2
     for _ in range(_CG_STEPS):
-        if squares <= enough:
+        if squares <= tolerance:
             break
         along = matrix(direction)
         step = squares / float(direction @ along)
-        found += step * direction
+        solution += step * direction
         rest -= step * along
-        before, squares = squares, float(rest @ rest)
-        direction = rest + (squares / before) * direction
-    return found
+        previous, squares = squares, float(rest @ rest)
+        direction = rest + (squares / previous) * direction
+    return solution
 
 
 # --- 3. sites ---------------------------------------------------------------------------------
 #
 # A job on several machines is as fast as the slowest of them, and slower across machines and racks
-# than on one. So a site is a domain (the machine itself, its rack, the cluster) cut off at a speed,
-# and every machine stands for the best site of which it is the slowest part. The worth of a site is
-# its speed over ``1 + weight * dollars per GPU-hour``, as a multiple of what a V100 alone is worth:
-# by speed alone, by both, or by cost alone.
+# than on one. So a site is a domain (the machine itself, its rack, the cluster) without machines
+# below a speed. Every machine represents the best site in which it is the slowest. The worth of a
+# site is its speed over ``1 + weight * dollars per GPU-hour``, relative to a single V100: by speed
+# alone, by both, or by cost alone.
 
 FEE_WEIGHTS: Final = (0.0, 0.5, 1e6)
 """Weights of dollars per GPU-hour against speed."""
@@ -354,8 +356,8 @@ SITE_FEATURES: Final = 7 + 2 * len(FEE_WEIGHTS)
 
 _FACTORS: Final = (1.0, IN_RACK, IN_CLUSTER)
 _SHARED: Final = 0.94
-"""Speed of a gang that shares a machine; from Gavel's measurements too."""
-_LEAST: Final = 1e-9
+"""Speed of a gang that shares a machine, also measured by Gavel."""
+_EPSILON: Final = 1e-9
 _MACHINE, _RACK, _CLUSTER = range(len(_FACTORS))
 
 
@@ -365,11 +367,11 @@ class Machines:
 
     Attributes:
         room: Replicas that still fit.
-        capacity: Replicas that would fit if it were empty.
-        speed: Of a replica there; 1 for a V100.
-        dollars: Hourly rent of what a replica takes.
-        rack: Codes; negative for a machine in no rack.
-        held: Replicas of the same job that it already holds.
+        capacity: Replicas that fit the empty machine.
+        speed: Speed of a replica; 1 for a V100.
+        dollars: Hourly rent of a replica.
+        rack: Codes; negative for a machine without a rack.
+        own_replicas: Replicas of the same job that are already on it.
     """
 
     room: IntArray
@@ -377,7 +379,7 @@ class Machines:
     speed: FloatArray
     dollars: FloatArray
     rack: IntArray
-    held: IntArray
+    own_replicas: IntArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -385,10 +387,10 @@ class Sites:
     """The sites of a cluster: one per machine and domain, the narrowest domain first.
 
     Attributes:
-        machines: What they are made of.
+        machines: The machines of all sites.
         pace: Speed of a replica on each machine beside its neighbours, shape (..., machines).
-        reached: Replicas that each site takes, shape (domains, ..., machines).
-        worth: Of each site, shape (weights, domains, ..., machines).
+        reached: Replicas that fit each site, shape (domains, ..., machines).
+        worth: Worth of each site, shape (weights, domains, ..., machines).
     """
 
     machines: Machines
@@ -398,22 +400,22 @@ class Sites:
 
     @classmethod
     def of(cls, machines: Machines) -> "Sites":
-        """Return all sites; a site without all replicas that the job already has is worth 0."""
-        held, rack = machines.held, machines.rack
+        """Return all sites; a site must contain all placed replicas of the job, else worth 0."""
+        own_replicas, rack = machines.own_replicas, machines.rack
         pace = machines.speed * np.where(machines.room < machines.capacity, _SHARED, 1.0)
-        room = machines.room + held
-        # a machine in no rack is a group of its own
+        room = machines.room + own_replicas
+        # a machine without a rack is its own group
         group = np.where(rack < 0, -1 - np.arange(rack.shape[-1]), rack)
-        amounts = np.stack([room, room * machines.dollars, held])
+        amounts = np.stack([room, room * machines.dollars, own_replicas])
         sums = np.empty((len(amounts), len(_FACTORS), *pace.shape))
         sums[:, _MACHINE] = amounts
         paces = np.unique(pace)
         rank = len(paces) - 1 - np.searchsorted(paces, pace)  # 0 for the fastest
         sums[:, _RACK], sums[:, _CLUSTER] = reach(group, rank, amounts)
-        reached, rent, kept = sums
+        reached, rent, own_reached = sums
         dollars = rent / np.maximum(reached, 1.0)
         factors = np.array(_FACTORS).reshape(-1, *[1] * pace.ndim)
-        is_whole = (kept >= held.sum(axis=-1, keepdims=True)) & (reached > 0)
+        is_whole = (own_reached >= own_replicas.sum(axis=-1, keepdims=True)) & (reached > 0)
         speed = np.where(is_whole, factors * pace, 0.0)
         weights = np.array(FEE_WEIGHTS).reshape(-1, *[1] * speed.ndim)
         v100 = _V100.dollars_per_hour
@@ -421,7 +423,7 @@ class Sites:
         return cls(machines, pace, reached, worth)
 
     def best(self, need: IntArray) -> FloatArray:
-        """Return the worth of the best site for ``need`` replicas; 0 if none takes them.
+        """Return the worth of the best site for ``need`` replicas; 0 if they fit no site.
 
         ``need`` has shape (..., jobs), the worth (..., jobs, weights).
         """
@@ -435,46 +437,48 @@ class Sites:
     def features(self, need: IntArray) -> FloatArray:
         """Return features of machines for ``need`` replicas, (..., machines, SITE_FEATURES).
 
-        Share that is free, share that would be left, speed, rent, the part of the job that each of
-        its sites takes, and for each weight: worth of its best site relative to the best of all,
-        and whether it belongs to that.
+        The features are free share, share left after the job, speed, rent, and the part of the job
+        that fits each of its sites. For each weight follow the worth of its best site relative to
+        the best of all, and whether the machine belongs to that best site.
         """
-        machines, wanted = self.machines, np.maximum(need, 1)[..., None]
+        machines, replicas = self.machines, np.maximum(need, 1)[..., None]
         capacity = np.maximum(machines.capacity, 1)
         columns = np.empty((SITE_FEATURES, *self.pace.shape))
         np.divide(machines.room, capacity, out=columns[0])
-        np.divide(np.maximum(machines.room - wanted, 0), capacity, out=columns[1])
+        np.divide(np.maximum(machines.room - replicas, 0), capacity, out=columns[1])
         np.log(np.maximum(self.pace, 0.05), out=columns[2])
         np.divide(machines.dollars, 4, out=columns[3])
-        np.minimum(self.reached / wanted, 1.0, out=columns[4:7])
+        np.minimum(self.reached / replicas, 1.0, out=columns[4:7])
         has_room = machines.room > 0
-        worth = np.where(self.reached >= wanted, self.worth, 0.0)
-        own = worth.max(axis=1)
-        most = own.max(axis=-1, keepdims=True, initial=_LEAST)
-        np.multiply(own / most, has_room, out=columns[7::2])
-        columns[8::2] = self._in_best(worth, own) & has_room & (most > _LEAST)
+        worth = np.where(self.reached >= replicas, self.worth, 0.0)
+        best_by_machine = worth.max(axis=1)
+        best = best_by_machine.max(axis=-1, keepdims=True, initial=_EPSILON)
+        np.multiply(best_by_machine / best, has_room, out=columns[7::2])
+        columns[8::2] = self._in_best(worth, best_by_machine) & has_room & (best > _EPSILON)
         return np.moveaxis(columns, 0, -1)
 
-    def _in_best(self, worth: FloatArray, own: FloatArray) -> BoolArray:
+    def _in_best(self, worth: FloatArray, best_by_machine: FloatArray) -> BoolArray:
         """Return the machines of the best site for each weight, shape (weights, ..., machines).
 
-        If it is a single machine, all equal ones count; of equal racks only the first.
-        ``own`` is the best of ``worth`` over the domains of each machine.
+        If it is a single machine, all equal machines count; of equal racks only the first.
+        ``best_by_machine`` is the best of ``worth`` over the domains of each machine.
         """
         keys = np.stack([self.machines.rack, self.pace])
-        keys = np.broadcast_to(keys, (len(own), *keys.shape))
-        first = _at(np.concatenate([worth, keys], axis=1), own.argmax(axis=-1)[:, None])
+        keys = np.broadcast_to(keys, (len(best_by_machine), *keys.shape))
+        first = _at(np.concatenate([worth, keys], axis=1), best_by_machine.argmax(axis=-1)[:, None])
         sites, rack, pace = first[:, :-2], first[:, -2], first[:, -1]
         where = sites.argmax(axis=1)
-        alone = worth[:, _MACHINE] == sites.max(axis=1)
-        beside = (where != _RACK) | (self.machines.rack == rack)
-        return np.asarray(np.where(where == _MACHINE, alone, beside & (self.pace >= pace)))
+        is_best_machine = worth[:, _MACHINE] == sites.max(axis=1)
+        is_inside = (where != _RACK) | (self.machines.rack == rack)
+        return np.asarray(
+            np.where(where == _MACHINE, is_best_machine, is_inside & (self.pace >= pace))
+        )
 
 
 def reach(
     group: IntArray, rank: IntArray, amounts: IntArray | FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Sum ``amounts`` over the machines of no higher rank: those of the group, and all.
+    """Sum ``amounts`` over machines of the same or lower rank: of the group, and of all.
 
     ``group`` and ``rank`` have shape (..., machines), ``amounts`` and both sums (kinds, ...,
     machines).
@@ -483,7 +487,7 @@ def reach(
     groups = int(group.max(initial=0)) - first + 1
     clusters = math.prod(rank.shape[:-1])
     cluster = np.arange(clusters).reshape(*group.shape[:-1], 1)
-    # one bin per cluster, group and rank: a bincount is far cheaper than comparing all pairs
+    # one bin per cluster, group and rank: a bincount is far cheaper than all pairs
     cell = ((cluster * groups + group - first) * paces + rank).ravel()
     column = (cluster * paces + rank).ravel()
     within, over_all = np.empty((2, len(amounts), cell.size))
@@ -505,11 +509,11 @@ def _at(values: NDArray[Any], index: IntArray) -> NDArray[Any]:
 # --- 4. inputs of both agents -----------------------------------------------------------------
 
 JOB_FEATURES: Final = RAW_JOB_FEATURES + len(FEE_WEIGHTS)
-"""Of a job in the queue."""
+"""Features of a job in the queue."""
 PLACED_FEATURES: Final = 4
-"""Of the job that is placed."""
+"""Features of the job to be placed."""
 PLACE_FEATURES: Final = SITE_FEATURES + 1
-"""Of a machine, for the job that is placed."""
+"""Features of a machine for the job to be placed."""
 _MIN_WORTH: Final = 0.05
 
 
@@ -522,7 +526,7 @@ def job_inputs(features: FloatArray, machines: Machines, need: IntArray) -> NDAr
 def placed_inputs(machines: Machines, need: IntArray, seconds: FloatArray) -> NDArray[np.float32]:
     """Return features of the job to be placed, shape (..., PLACED_FEATURES).
 
-    Its size, its estimate, the free share of the cluster, and how often it fits into that.
+    Its size, its estimate, the free share of the cluster, and how often the job fits into that.
     """
     room, capacity = machines.room.sum(axis=-1), machines.capacity.sum(axis=-1)
     columns = (
@@ -535,17 +539,17 @@ def placed_inputs(machines: Machines, need: IntArray, seconds: FloatArray) -> ND
 
 
 def place_inputs(
-    machines: Machines, need: IntArray, believed: FloatArray | None
+    machines: Machines, need: IntArray, mean_health: FloatArray | None
 ) -> NDArray[np.float32]:
     """Return features of machines for the job to be placed, (..., machines, PLACE_FEATURES).
 
-    ``believed`` is the posterior mean of their health, (..., machines), or None. It changes their
-    speed and is a feature of its own.
+    ``mean_health`` is the posterior mean of their health, (..., machines), or None. It changes
+    their speed and is also a feature.
     """
     inputs = np.zeros((*machines.speed.shape, PLACE_FEATURES), dtype=np.float32)
-    if believed is not None:
-        # Rounded, so that machines without reports are equal and not sorted by rounding noise.
-        health = believed.round(3)
+    if mean_health is not None:
+        # Round, so that machines without runs are equal and not sorted by rounding noise.
+        health = mean_health.round(3)
         machines = replace(machines, speed=machines.speed * np.exp(health))
         inputs[..., -1] = health
     inputs[..., :-1] = Sites.of(machines).features(need)

@@ -1,8 +1,8 @@
 """Encoder of the learned index: ``index-gangs/1``.
 
-The index is also the preemption priority, so a gang's features depend on that gang alone, not on
-its wait, and on the clock only through the service it has had. Times and sizes are logarithms to
-base 2: run times spread over five powers of ten, and only their order of magnitude can be known.
+The index is also the preemption priority. So a gang's features depend only on that gang, not on its
+wait, and on the clock only through its service. Times and sizes are logarithms to base 2: run times
+spread over five powers of ten, and only their order of magnitude is predictable.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from bireme.onnx.sessions import Array, Shape
 from bireme.rl.protocols import GANGS
 
 ATTAINED, WHOLE, IS_KNOWN, DEVICES = range(4)
-"""Columns: seconds it has run, estimated seconds in all, whether there is an estimate, devices."""
+"""Columns: seconds of service, estimated seconds in all, whether the estimate exists, devices."""
 FEATURES: Final = 4
 
 
@@ -32,13 +32,13 @@ class IndexGangs:
         running = snapshot.running_by_uid
         rows = []
         for gang in gangs:
-            estimate, held = gang.estimated_seconds, running.get(gang.uid)
-            before = gang.attained_seconds
-            now = before if held is None else before + held.elapsed_seconds(snapshot.now)
-            # An estimate is for one start: being stopped must not make a gang look shorter.
-            whole = 0.0 if estimate is None else estimate + before
+            estimate, run = gang.estimated_seconds, running.get(gang.uid)
+            attained = gang.attained_seconds
+            now = attained if run is None else attained + run.elapsed_seconds(snapshot.now)
+            # An estimate is for one start; a stop must not make a gang look shorter.
+            whole = 0.0 if estimate is None else estimate + attained
             rows.append((now, whole, estimate is not None, devices(gang, snapshot)))
-        found = np.array(rows, dtype=np.float64)
+        features = np.array(rows, dtype=np.float64)
         for column in (ATTAINED, WHOLE, DEVICES):
-            found[:, column] = np.log2(np.maximum(found[:, column], 1.0))
-        return {"gangs": found.astype(np.float32)}
+            features[:, column] = np.log2(np.maximum(features[:, column], 1.0))
+        return {"gangs": features.astype(np.float32)}

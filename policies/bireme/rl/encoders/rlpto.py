@@ -1,16 +1,16 @@
 """RLPTO as a sizer of elastic gangs: ``rlpto-tasks/1``.
 
-A gang that reports progress is a task of the paper. A replica of its first task that can change
-(workers before others) is a node, and a report of the accuracy ends an iteration. Gangs keep their
-size but for the paper's two steps in every cycle (section VI.A):
+A gang that reports progress is a task of the paper. A replica of its first resizable task (workers
+first) is a node. A report of the accuracy ends an iteration. The size of gangs changes only by the
+paper's two steps in every cycle (section VI.A):
 
-1. A gang whose last gain in accuracy was below beta gives one node back, once per report. If it
+1. A gang with a last gain in accuracy below beta gives one node back, once per report. If it
    reports no accuracy, the gain is the fall of its loss curve over the last hundredth of the steps,
    as a share of the largest loss.
-2. The network hands out what is free, node by node, until it chooses none or nothing fits.
+2. The network hands out free nodes, one by one, until it chooses none or nothing fits.
 
-Gangs that report nothing get what they ask for before others grow. A gang whose training has
-converged keeps its minimum; its owner ends it.
+Gangs without reports get their request before others grow. A gang with a converged training keeps
+its minimum; its owner ends it.
 """
 
 import math
@@ -43,15 +43,15 @@ from bireme.rl.protocols import GANGS
 # --- features ---------------------------------------------------------------------------------
 #
 # The paper's vectors (section VI.D) are, per task: id m, iterations e, loss l, largest loss n,
-# accuracy a, node time c and share of the nodes w. Here they are free of scale: iterations and node
-# times are relative to the geometric mean, the loss is a share of the largest. The id is left out,
-# because the network is shared over tasks. Gain and beta are added: the agent is asked because a
-# gain fell below beta, and the paper's agent would have to remember the last state to know it.
+# accuracy a, node time c and share of the nodes w. These features are free of scale: iterations and
+# node times are relative to the geometric mean, the loss is a share of the largest. The id is left
+# out, because the network is shared over tasks. Gain and beta are added: a gain below beta frees
+# the nodes, and the paper's agent would have to remember the last state to know it.
 
 TASK_FEATURES: Final = 11
 CONTEXT_FEATURES: Final = 4
 MIDDLE_BETA: Final = 3e-4
-"""The paper's recommendation where accuracy and time both count (section VII)."""
+"""The paper's recommendation if accuracy and time both count (section VII)."""
 Beta: TypeAlias = Annotated[
     float,
     Within(1e-6, 0.1),
@@ -66,17 +66,17 @@ class TaskStates:
     Attributes:
         done: Iterations, or another measure of progress; only ratios count. nan if unknown, as in
             the next four.
-        loss: Over the largest loss so far.
+        loss: Loss over the largest loss so far.
         accuracy: From 0 to 1.
-        gain: Of accuracy by the last iteration.
-        seconds: Of an iteration at the present size; only ratios count.
-        nodes: That it has, whole nodes.
-        share: Of the cluster that it has.
-        may_grow, may_shrink: Whether a node can be given to it, or taken from it.
+        gain: Gain in accuracy by the last iteration.
+        seconds: Time of an iteration at the present size; only ratios count.
+        nodes: Its whole nodes.
+        share: Its share of the cluster.
+        may_grow, may_shrink: Whether the network may give it a node, or take one.
         is_there: False for padding.
-        free: Share of the cluster that is free, shape (...).
-        waiting: Number of tasks that wait, shape (...).
-        beta: Least gain that is worth a node, shape (...).
+        free: Free share of the cluster, shape (...).
+        waiting: Number of waiting tasks, shape (...).
+        beta: Minimum gain that is worth a node, shape (...).
     """
 
     done: FloatArray
@@ -115,7 +115,7 @@ def task_features(states: TaskStates) -> Array:
 
 
 def context_features(states: TaskStates) -> Array:
-    """Return the features that all tasks share, shape (..., CONTEXT_FEATURES)."""
+    """Return the common features of all tasks, shape (..., CONTEXT_FEATURES)."""
     tasks = states.is_there.sum(axis=-1)
     columns = (
         states.free,
@@ -144,9 +144,9 @@ def _over_mean(values: FloatArray, is_there: BoolArray) -> FloatArray:
 # --- the sizer --------------------------------------------------------------------------------
 
 MAX_MOVES: Final = 64
-"""Moves in one cycle; nodes that are then still free are handed out in the next one."""
+"""Moves in one cycle; the next cycle hands out the remaining free nodes."""
 _LAST: Final = 0.01
-"""Share of the steps over which the fall of a loss is taken for a gain."""
+"""Share of the steps over which the fall of a loss counts as a gain."""
 
 
 class RlptoTasks:
@@ -161,20 +161,22 @@ class RlptoTasks:
     def sizes(
         self, ask: Ask, ranked: Sequence[Ranked], snapshot: ClusterSnapshot
     ) -> Mapping[str, Mapping[str, int]]:
-        """Size within all bounds; gangs whose size changed lately are left out."""
+        """Size within all bounds, without gangs of a recent resize."""
         pool = CapacityPool(ranked, snapshot, settling(snapshot))
         reporting = pool.split_measured(lambda gang: gang.progress is not None)
-        # 1. Gangs that gained little give a node back.
+        # 1. Gangs with a low gain give a node back.
         for allotment in reporting:
-            pool.fill(allotment, self._kept(allotment, snapshot))
-        # 2. The network hands out what is free.
-        moving = [_Member(each, task) for each in reporting if (task := _node_task(each))]
+            pool.fill(allotment, self._size_after_report(allotment, snapshot))
+        # 2. The network hands out free nodes.
+        moving = [
+            _Member(allotment, task) for allotment in reporting if (task := _node_task(allotment))
+        ]
         if moving:
             self._hand_out(ask, _Members(pool, moving, snapshot, self.beta))
         return pool.proposal()
 
-    def _kept(self, allotment: Allotment, snapshot: ClusterSnapshot) -> Sizes:
-        """Return the present size, with a node less after a low gain."""
+    def _size_after_report(self, allotment: Allotment, snapshot: ClusterSnapshot) -> Sizes:
+        """Return the present size, minus a node after a low gain."""
         sizes, task, running = allotment.present, _node_task(allotment), allotment.running
         if task is None or running is None or not sizes:
             return sizes or allotment.low
@@ -189,7 +191,7 @@ class RlptoTasks:
 
     def _hand_out(self, ask: Ask, members: "_Members") -> None:
         for _ in range(MAX_MOVES):
-            allowed = members.allowed()
+            allowed = members.legal_moves()
             if not allowed[1 : len(members) + 1].any():
                 return
             logits = ask(members.inputs(allowed), len(allowed))
@@ -204,19 +206,19 @@ def gain_of(gang: Gang, snapshot: ClusterSnapshot) -> float:
     progress = gang.progress
     if progress is not None and progress.accuracy_gain is not None:
         return progress.accuracy_gain
-    left = steps_left(gang, snapshot)
-    if gang.loss is None or not math.isfinite(left):
+    remaining = steps_left(gang, snapshot)
+    if gang.loss is None or not math.isfinite(remaining):
         return math.nan
     done = steps_done(gang, snapshot)
-    before = max(0.0, done - _LAST * (done + left))
+    earlier = max(0.0, done - _LAST * (done + remaining))
     largest = gang.loss.loss(0.0)
     if not 0 < largest < math.inf:
         return math.nan
-    return (gang.loss.loss(before) - gang.loss.loss(done)) / largest
+    return (gang.loss.loss(earlier) - gang.loss.loss(done)) / largest
 
 
 def _node_task(allotment: Allotment) -> Task | None:
-    """Return the task whose replicas are the nodes; None if no size can change."""
+    """Return the task with the replicas that count as nodes; None if no size can change."""
     able = [t for t in allotment.gang.tasks if allotment.low[t.name] < allotment.high[t.name]]
     return min(able, key=lambda task: task.role is not Role.WORKER, default=None)
 
@@ -224,8 +226,8 @@ def _node_task(allotment: Allotment) -> Task | None:
 def _progress_of(gang: Gang, snapshot: ClusterSnapshot) -> tuple[float, float, float, float]:
     """Return share done, loss over the largest, accuracy and gain; nan if unknown."""
     progress = gang.progress
-    done, left = steps_done(gang, snapshot), steps_left(gang, snapshot)
-    share = done / max(done + left, 1.0) if math.isfinite(left) else math.nan
+    done, remaining = steps_done(gang, snapshot), steps_left(gang, snapshot)
+    share = done / max(done + remaining, 1.0) if math.isfinite(remaining) else math.nan
     if progress is None:
         return share, math.nan, math.nan, math.nan
     worst = progress.worst_loss
@@ -239,7 +241,7 @@ def _progress_of(gang: Gang, snapshot: ClusterSnapshot) -> tuple[float, float, f
 
 @dataclass(eq=False, slots=True)
 class _Member:
-    """A gang that the network sizes; ``change`` is what it got in this cycle."""
+    """A gang that the network sizes; ``change`` is its change of size in this cycle."""
 
     allotment: Allotment
     task: Task
@@ -251,7 +253,7 @@ class _Member:
 
     @property
     def may_grow(self) -> bool:
-        """Whether its bounds allow it; what was taken in this cycle is not given back in it."""
+        """Whether its bounds allow it; a node taken in this cycle does not return in it."""
         return self.change >= 0 and self.size < self.allotment.high[self.task.name]
 
     @property
@@ -267,25 +269,25 @@ class _Members:
     ) -> None:
         self._pool, self._members, self._beta = pool, members, beta
         self._waiting = float(len(snapshot.waiting))
-        # the same in all moves of a cycle
+        # constant over the moves of a cycle
         self._progress = np.array([_progress_of(m.allotment.gang, snapshot) for m in members]).T
         self._seconds = np.array([_seconds(pool, member, snapshot) for member in members])
         self._nodes = np.array([float(member.size) for member in members])
         self._share = np.array([self._share_of(member) for member in members])
-        self._asked = {name for member in members for name, _ in member.task.request}
+        self._resources = {name for member in members for name, _ in member.task.request}
 
     def __len__(self) -> int:
         return len(self._members)
 
-    def allowed(self) -> BoolArray:
-        """Return which moves are allowed: none, more by member, less; shape (2 * members + 1,)."""
+    def legal_moves(self) -> BoolArray:
+        """Return the legal moves: none, more by member, less; shape (2 * members + 1,)."""
         tasks = {member.task.request for member in self._members}
         fits = {request: self._pool.fits(request) for request in tasks}
         more = [member.may_grow and fits[member.task.request] for member in self._members]
         return np.array([True, *more, *(member.may_shrink for member in self._members)])
 
     def move(self, row: int, change: int) -> None:
-        """Give a member a node, or take one."""
+        """Give a node to a member, or take one."""
         member = self._members[row]
         self._pool.resize(
             member.allotment, with_change(member.allotment.sizes, member.task, change)
@@ -317,9 +319,9 @@ class _Members:
         return self._pool.dominant_share(demand_of(allotment.gang, allotment.sizes).items())
 
     def _free(self) -> float:
-        """Return the free share of the scarcest resource that members ask for."""
+        """Return the free share of the scarcest resource that members request."""
         total, free = self._pool.total, self._pool.free
-        shares = (max(0, free[n]) / total[n] for n in self._asked if total.get(n))
+        shares = (max(0, free[n]) / total[n] for n in self._resources if total.get(n))
         return min(shares, default=0.0)
 
 

@@ -1,12 +1,12 @@
 """Encoder of TapFinger: ``tapfinger-pools/1``, node pools as agents and waiting gangs as tasks.
 
-All pools choose a gang and a size at once, conflicts are resolved as in training, the choices take
-their room, and all choose again until none starts a gang. What a pool has free is the sum over its
-ready nodes; whether a size finds places is up to the placer. Running gangs keep their allocation,
-as in TapFinger.
+All pools choose a gang and a size at once. Conflicts are resolved as in training. The started gangs
+take their capacity, and all pools choose again until no gang starts. The free capacity of a pool is
+the sum over its ready nodes; the placer finds the nodes for a size. Running gangs keep their
+allocation, as in TapFinger.
 
-A gang waits at the pools that could hold its smallest size if they were empty. A gang that no pool
-could hold is left to the rules.
+A gang waits at the pools that could hold its smallest size when empty. The rules decide on a gang
+that no pool could hold.
 """
 
 import math
@@ -38,12 +38,12 @@ from bireme.rl.protocols import Choices
 
 # --- 1. sizes ---------------------------------------------------------------------------------
 #
-# A gang without a measured speed is taken to use the replicas that it asks for in proportion, and
-# to gain nothing by more. Sizes that are hardly faster than smaller ones are left out.
+# The speed of a gang without a measurement is proportional to its replicas, up to its request; more
+# replicas gain nothing. Sizes hardly faster than smaller ones are left out.
 
 MAX_SIZES: Final = 8
 _MIN_GAIN: Final = 0.02
-"""Least share of the time that a size must save."""
+"""The minimum share of the time that a larger size must save."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,8 +52,8 @@ class SizeOptions:
 
     Attributes:
         sizes: Replicas by task name.
-        seconds: Run time at each, (sizes,), falling.
-        demand: In the units of the nodes, int64 (sizes, resources).
+        seconds: Run time at each size, (sizes,), falling.
+        demand: Demand in the units of the nodes, int64 (sizes, resources).
     """
 
     gang: Gang
@@ -67,43 +67,43 @@ def options_of(
 ) -> SizeOptions:
     """Return the sizes of ``gang``; ``typical`` seconds stand in for a missing estimate."""
     low, high = bounds(gang)
-    asked = {task.name: task.replicas for task in gang.tasks}
-    if gang.speed is None:  # what more replicas would gain is unknown
-        high = {name: max(low[name], min(size, asked[name])) for name, size in high.items()}
+    requested = {task.name: task.replicas for task in gang.tasks}
+    if gang.speed is None:  # the gain of more replicas is unknown
+        high = {name: max(low[name], min(size, requested[name])) for name, size in high.items()}
     sizes: list[Sizes] = []
     seconds: list[float] = []
-    for each in _ladder(low, high):
-        time = seconds_at(gang, each, pool, snapshot, typical)
+    for candidate in _ladder(low, high):
+        time = seconds_at(gang, candidate, pool, snapshot, typical)
         if not sizes:
-            sizes.append(each)
+            sizes.append(candidate)
             seconds.append(max(time if math.isfinite(time) else UNKNOWN_SECONDS, 1.0))
         elif time < (1 - _MIN_GAIN) * seconds[-1]:
-            sizes.append(each)
+            sizes.append(candidate)
             seconds.append(max(time, 1e-3))
     axis = snapshot.nodes.axis
-    demand = [axis.usage(tuple(demand_of(gang, each).items())) for each in sizes]
+    demand = [axis.usage(tuple(demand_of(gang, candidate).items())) for candidate in sizes]
     return SizeOptions(gang, tuple(sizes), np.array(seconds), np.stack(demand))
 
 
 def typical_seconds(gangs: tuple[Gang, ...]) -> float:
     """Return the median of the known estimates, or an hour."""
-    known = [gang.estimated_seconds for gang in gangs if gang.estimated_seconds]
-    return float(np.median(known)) if known else UNKNOWN_SECONDS
+    estimates = [gang.estimated_seconds for gang in gangs if gang.estimated_seconds]
+    return float(np.median(estimates)) if estimates else UNKNOWN_SECONDS
 
 
 def seconds_at(
     gang: Gang, sizes: Sizes, pool: CapacityPool, snapshot: ClusterSnapshot, typical: float
 ) -> float:
     """Return the remaining run time at ``sizes``; infinite if it cannot run."""
-    asked = {task.name: task.replicas for task in gang.tasks}
+    requested = {task.name: task.replicas for task in gang.tasks}
     estimate = snapshot.remaining_seconds(gang) if gang.estimated_seconds else typical
     if gang.speed is None:
         return float(estimate or 1.0) * gang.replicas / max(1, sum(sizes.values()))
-    speed, left = pool.steps_per_second(gang, sizes), steps_left(gang, snapshot)
-    if math.isfinite(left):
-        return seconds_for(left, speed)
-    # the work is unknown: the estimate is for the replicas asked for
-    usual = pool.steps_per_second(gang, asked)
+    speed, steps = pool.steps_per_second(gang, sizes), steps_left(gang, snapshot)
+    if math.isfinite(steps):
+        return seconds_for(steps, speed)
+    # the work is unknown: the estimate is for the requested replicas
+    usual = pool.steps_per_second(gang, requested)
     return seconds_for(float(estimate or 1.0) * usual, speed) if usual else math.inf
 
 
@@ -120,61 +120,62 @@ def _ladder(low: Sizes, high: Sizes) -> list[dict[str, int]]:
 @cache
 def _rungs(span: int) -> tuple[int, ...]:
     """Return at most MAX_SIZES numbers from 0 to ``span``."""
-    found = {round((span + 1) ** (rung / (MAX_SIZES - 1))) - 1 for rung in range(MAX_SIZES)}
-    return tuple(sorted(found))
+    rungs = {round((span + 1) ** (rung / (MAX_SIZES - 1))) - 1 for rung in range(MAX_SIZES)}
+    return tuple(sorted(rungs))
 
 
 # --- 2. conflicts -----------------------------------------------------------------------------
 #
-# Of the pools that chose the same job, the pool n with the highest Pr(n | job) wins. By Bayes'
-# theorem that is proportional to Pr(job | n) Pr(n), and Pr(n) grows with how often the job would
-# fit into what the pool has free. The others start nothing in this step. Training shares this.
+# If several pools choose the same job, the pool n with the highest Pr(n | job) wins. By Bayes'
+# theorem that is proportional to Pr(job | n) Pr(n). Pr(n) grows with the number of such jobs that
+# fit the free capacity of the pool. The other pools start nothing in this step. Training shares
+# this code.
 #
 # Source: Li et al., "Task placement and resource allocation for edge machine learning", equation
 # 11; the authors' program defines Pr(n) as the softmax of the room over the contenders.
 
 
-def room(free: IntArray, least: IntArray) -> FloatArray:
-    """Return how often ``least`` fits into ``free``, shape (...) from (..., resources)."""
-    needed = np.maximum(least, 1)
-    return np.asarray(np.where(least > 0, free / needed, np.inf).min(axis=-1))
+def room(free: IntArray, demand: IntArray) -> FloatArray:
+    """Return how many times ``demand`` fits into ``free``, shape (...) from (..., resources)."""
+    needed = np.maximum(demand, 1)
+    return np.asarray(np.where(demand > 0, free / needed, np.inf).min(axis=-1))
 
 
 def winners(jobs: IntArray, scores: FloatArray, rooms: FloatArray) -> BoolArray:
-    """Return which pools may start the job that they chose, shape (envs, pools).
+    """Return which pools may start their chosen job, shape (envs, pools).
 
     Args:
-        jobs: Job that each pool chose, shape (envs, pools); below 0 is none, which never wins.
+        jobs: The chosen job of each pool, shape (envs, pools); a negative one never wins.
         scores: Pr(job | pool), 0 or more, same shape.
-        rooms: Of :func:`room`, same shape.
+        rooms: Results of :func:`room`, same shape.
     """
     with np.errstate(divide="ignore"):
-        weights = np.log(scores) + rooms  # the denominators are the same for all who contend
+        weights = np.log(scores) + rooms  # all contenders have the same denominator
     contend = (jobs[:, :, None] == jobs[:, None, :]) & (jobs >= 0)[:, :, None]
-    ahead = weights[:, None, :] > weights[:, :, None]
+    is_ahead = weights[:, None, :] > weights[:, :, None]
     pools = np.arange(jobs.shape[1])
-    first = (weights[:, None, :] == weights[:, :, None]) & (pools[None, :] < pools[:, None])
-    return np.asarray((jobs >= 0) & ~(contend & (ahead | first)).any(axis=2))
+    is_first = (weights[:, None, :] == weights[:, :, None]) & (pools[None, :] < pools[:, None])
+    return np.asarray((jobs >= 0) & ~(contend & (is_ahead | is_first)).any(axis=2))
 
 
 # --- 3. gangs and pools as arrays -------------------------------------------------------------
 #
-# A pool offers the sum over its ready nodes. Shares of it have two columns, the scarcest of all
-# resources that are no devices, and devices; a pool without devices has the same value twice.
+# The capacity of a pool is the sum over its ready nodes. Shares of it have two columns: the
+# scarcest resource other than devices, and devices. A pool without devices has equal columns.
 
 MAX_RUNS: Final = 16
-"""Running gangs that a pool sees: those that end first."""
+"""The maximum number of running gangs that a pool sees, the first to end."""
 _BEYOND: Final = 10.0
-"""Shares of a pool are capped here."""
+"""The cap of shares of a pool."""
 
 
 def first_of(which: BoolArray, slots: int) -> IntArray:
     """Return the columns of the first ``slots`` in ``which``, (..., slots), padded with NONE."""
     place = which.cumsum(axis=-1) - 1
     *rows, columns = np.nonzero(which & (place < slots))
-    found = np.full((*which.shape[:-1], slots), NONE)
-    found[(*rows, place[(*rows, columns)])] = columns
-    return found
+    first = np.full((*which.shape[:-1], slots), NONE)
+    first[(*rows, place[(*rows, columns)])] = columns
+    return first
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -184,71 +185,72 @@ class PoolCapacity:
     Attributes:
         codes: Pool of every node, (nodes,); NONE for nodes that are not ready.
         capacity, free: Int64 (pools, resources).
-        devices, others: Columns of resources.
+        devices, non_devices: Columns of the resources.
     """
 
     codes: IntArray
     capacity: IntArray
     free: IntArray
     devices: IntArray
-    others: IntArray
+    non_devices: IntArray
 
     @classmethod
     def of(cls, snapshot: ClusterSnapshot) -> "PoolCapacity":
-        """Sum over the ready nodes of every pool; ``free`` may be written to."""
+        """Sum over the ready nodes of every pool; the caller may write to ``free``."""
         nodes, codes = snapshot.nodes, snapshot.node_pools
         count = int(codes.max(initial=0)) + 1
-        ready = np.where(nodes.accepts, codes, count)  # one more row, which is dropped
+        ready = np.where(nodes.accepts, codes, count)  # row ``count`` is dropped below
 
         def total(amounts: IntArray) -> IntArray:
-            found = np.zeros((count + 1, amounts.shape[1]), dtype=np.int64)
-            np.add.at(found, ready, np.maximum(amounts, 0))
-            return found[:count]
+            sums = np.zeros((count + 1, amounts.shape[1]), dtype=np.int64)
+            np.add.at(sums, ready, np.maximum(amounts, 0))
+            return sums[:count]
 
         names = nodes.axis.names
         devices = np.flatnonzero(["/" in name for name in names])
-        others = np.flatnonzero(["/" not in name and name != PODS for name in names])
+        non_devices = np.flatnonzero(["/" not in name and name != PODS for name in names])
         free = total(nodes.allocatable - snapshot.used)
         codes = np.where(ready < count, ready, NONE)
-        return cls(codes, total(nodes.allocatable), free, devices, others)
+        return cls(codes, total(nodes.allocatable), free, devices, non_devices)
 
     def shares(self, amounts: IntArray) -> FloatArray:
         """Return amounts (pools, ..., resources) as shares of capacity, (pools, ..., 2)."""
         capacity = self.capacity.reshape(len(self.capacity), *[1] * (amounts.ndim - 2), -1)
         share = np.where(amounts > 0, amounts / np.maximum(capacity, 1), 0.0)
         share = np.where((amounts > 0) & (capacity <= 0), _BEYOND, np.minimum(share, _BEYOND))
-        other = share[..., self.others].max(-1, initial=0.0)
+        other = share[..., self.non_devices].max(-1, initial=0.0)
         device = share[..., self.devices].max(-1, initial=0.0)
         has_devices = (capacity[..., self.devices] > 0).any(-1)
         return np.stack([other, np.where(has_devices, device, np.maximum(other, device))], axis=-1)
 
     def holds(self, option: SizeOptions, room: FreeCapacity) -> BoolArray:
         """Return whether the nodes of each pool have places for each size, (pools, sizes)."""
-        found = np.ones((len(self.capacity), len(option.sizes)), dtype=np.bool_)
-        there = self.codes != NONE
+        fits = np.ones((len(self.capacity), len(option.sizes)), dtype=np.bool_)
+        is_ready = self.codes != NONE
         for task in option.gang.tasks:
             counts = np.array([size[task.name] for size in option.sizes])
-            replicas = np.minimum(room.replicas(task), counts.max())[there]
-            total = np.bincount(self.codes[there], replicas, minlength=len(self.capacity))
-            found &= total[:, None] >= counts  # tasks are counted apart: the placer has to agree
-        return found
+            replicas = np.minimum(room.replicas(task), counts.max())[is_ready]
+            total = np.bincount(self.codes[is_ready], replicas, minlength=len(self.capacity))
+            fits &= total[:, None] >= counts  # each task alone: the placer may still refuse
+        return fits
 
 
 @dataclass(slots=True, eq=False)
 class ChoiceState:
-    """Gangs and pools after the choices made so far in a cycle.
+    """Gangs and pools after the choices so far in a cycle.
 
     Attributes:
         options: Sizes of each gang.
-        pools: Their capacity; ``free`` falls with every start.
+        pools: Capacity of the pools; ``free`` falls with every start.
         demand: Int64 (gangs, sizes, resources).
-        seconds: (gangs, sizes), infinite behind the last size of a gang.
-        shares: Of the pools' capacity, (pools, gangs, sizes, 2).
-        places: Whether there were nodes for it at first, bool (pools, gangs, sizes).
+        seconds: (gangs, sizes), infinite after the last size of a gang.
+        shares: Shares of the pools' capacity, (pools, gangs, sizes, 2).
+        places: Whether the pool had nodes for the size at first, bool (pools, gangs, sizes).
         reaches: Whether the empty pool could hold the smallest size, bool (pools, gangs).
-        waits: Gangs that no pool has started, bool (gangs,).
+        waits: Whether no pool has started the gang, bool (gangs,).
         waited: Seconds, (gangs,).
-        run_shares, run_left: Of running gangs, (pools, runs, 2) and (pools, runs).
+        run_shares, run_left: Shares and remaining seconds of running gangs, (pools, runs, 2) and
+            (pools, runs).
         can_void: Whether a gang runs, so that all pools may start nothing.
     """
 
@@ -271,7 +273,7 @@ class ChoiceState:
         nodes, whole, pools = snapshot.nodes, CapacityPool((), snapshot), PoolCapacity.of(snapshot)
         typical = typical_seconds(gangs)
         options = tuple(options_of(gang, whole, snapshot, typical) for gang in gangs)
-        demand = np.stack([_padded(option.demand, 0) for option in options])
+        demand = np.stack([_pad(option.demand, 0) for option in options])
         now, empty = FreeCapacity(nodes, snapshot.used), FreeCapacity(nodes, nodes.fixed)
         whole_demand = np.broadcast_to(demand, (len(pools.capacity), *demand.shape))
         run_shares, run_left = _runs(pools, whole, snapshot, typical)
@@ -279,9 +281,9 @@ class ChoiceState:
             options=options,
             pools=pools,
             demand=demand,
-            seconds=np.stack([_padded(option.seconds, np.inf) for option in options]),
+            seconds=np.stack([_pad(option.seconds, np.inf) for option in options]),
             shares=pools.shares(whole_demand),
-            places=np.stack([_padded(pools.holds(o, now).T, False).T for o in options], axis=1),
+            places=np.stack([_pad(pools.holds(o, now).T, False).T for o in options], axis=1),
             reaches=np.stack([pools.holds(o, empty)[:, 0] for o in options], axis=1),
             waits=np.ones(len(gangs), dtype=np.bool_),
             waited=np.array([snapshot.wait_seconds(gang) for gang in gangs]),
@@ -302,19 +304,19 @@ class ChoiceState:
         self.waits[gang], self.can_void = False, True
         self.pools.free[pool] -= self.demand[gang, size]
 
-    def seen(self) -> dict[str, NDArray[Any]]:
-        """Return what the network is asked about; see section 4."""
+    def observation(self) -> dict[str, NDArray[Any]]:
+        """Return the observation for the network; see section 4."""
         waits = self.reaches & self.waits
         job = first_of(waits, SLOTS)
-        there, rows = job != NONE, np.maximum(job, 0)
+        has_job, rows = job != NONE, np.maximum(job, 0)
         visible = np.zeros(self.reaches.shape, dtype=np.bool_)
-        visible[np.nonzero(there)[0], job[there]] = True
-        kinds = np.flatnonzero(visible.any(axis=0))  # gangs in no window would only cost time
-        kind = np.where(there, np.searchsorted(kinds, job), NONE)
+        visible[np.nonzero(has_job)[0], job[has_job]] = True
+        kinds = np.flatnonzero(visible.any(axis=0))  # skip gangs that no pool sees
+        kind = np.where(has_job, np.searchsorted(kinds, job), NONE)
         scene = Scene(
             kind=kind,
-            waited=np.where(there, self.waited[rows], 0.0),
-            meets=visible.T[rows] & there[..., None],
+            waited=np.where(has_job, self.waited[rows], 0.0),
+            meets=visible.T[rows] & has_job[..., None],
             queued=waits.sum(axis=1),
             free=1.0 - self.pools.shares(self.pools.capacity - self.pools.free),
             shares=self.shares[:, kinds],
@@ -332,7 +334,7 @@ class ChoiceState:
         }
 
 
-def _padded(rows: NDArray[Any], fill: float) -> NDArray[Any]:
+def _pad(rows: NDArray[Any], fill: float) -> NDArray[Any]:
     """Pad ``rows`` to MAX_SIZES rows."""
     whole = np.full((MAX_SIZES, *rows.shape[1:]), fill, rows.dtype)
     whole[: len(rows)] = rows
@@ -342,34 +344,36 @@ def _padded(rows: NDArray[Any], fill: float) -> NDArray[Any]:
 def _runs(
     pools: PoolCapacity, whole: CapacityPool, snapshot: ClusterSnapshot, typical: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Return shares and seconds left of the gangs in each pool that end first; below 0: none."""
-    found: list[list[tuple[float, IntArray]]] = [[] for _ in pools.capacity]
+    """Return shares and remaining seconds of the first gangs to end in each pool; below 0: none."""
+    runs_by_pool: list[list[tuple[float, IntArray]]] = [[] for _ in pools.capacity]
     for running in snapshot.running:
         rows = running.placement.node_rows()
         if len(rows) and (pool := int(pools.codes[rows[0]])) != NONE:
-            left = seconds_at(running.gang, running.sizes, whole, snapshot, typical)
-            left = left if np.isfinite(left) else typical
-            found[pool].append((left, running.usage(snapshot.nodes.axis)[1].sum(axis=0)))
-    runs = max(1, min(MAX_RUNS, max(map(len, found))))
-    amounts = np.zeros((len(found), runs, len(snapshot.nodes.axis)), dtype=np.int64)
-    seconds = np.full((len(found), runs), float(NONE))
-    for pool, parts in enumerate(found):
-        for place, (left, usage) in enumerate(sorted(parts, key=lambda part: part[0])[:runs]):
-            seconds[pool, place], amounts[pool, place] = left, usage
+            remaining = seconds_at(running.gang, running.sizes, whole, snapshot, typical)
+            remaining = remaining if np.isfinite(remaining) else typical
+            runs_by_pool[pool].append(
+                (remaining, running.usage(snapshot.nodes.axis)[1].sum(axis=0))
+            )
+    runs = max(1, min(MAX_RUNS, max(map(len, runs_by_pool))))
+    amounts = np.zeros((len(runs_by_pool), runs, len(snapshot.nodes.axis)), dtype=np.int64)
+    seconds = np.full((len(runs_by_pool), runs), float(NONE))
+    for pool, parts in enumerate(runs_by_pool):
+        for place, (remaining, usage) in enumerate(sorted(parts, key=lambda part: part[0])[:runs]):
+            seconds[pool, place], amounts[pool, place] = remaining, usage
     return pools.shares(amounts), seconds
 
 
 # --- 4. question and answer -------------------------------------------------------------------
 #
-# ``seen`` is one moment of all pools: the inputs of
+# An observation is one moment of all pools: the inputs of
 # :class:`~bireme.rl.encoders.tapfinger_scene.Scene`, ``kind`` and ``job`` (int64, (pools, slots)),
-# ``room`` (pools, slots) and ``can_void``, whether all pools may start nothing. The answer holds,
-# for every slot of every pool, the pointer's score, that of no size, and that of each size.
+# ``room`` (pools, slots) and ``can_void``, whether all pools may start nothing. The answer has, for
+# every slot of every pool, the pointer's score, the score of no size, and the score of each size.
 
 VOID: Final = 0
-"""The size of a gang that is not started."""
+"""The size of a gang that does not start."""
 LOST: Final = -1
-"""Instead of a size: another pool has the task, or nothing could start."""
+"""The size of a pool without a start: another pool has the task, or nothing could start."""
 INPUTS: Final[Mapping[str, Shape]] = {
     "pending": ("pools", "slots", PENDING_FEATURES),
     "running": ("pools", "runs", RUNNING_FEATURES),
@@ -377,51 +381,51 @@ INPUTS: Final[Mapping[str, Shape]] = {
     "sizes": ("pools", "slots", "sizes", SIZE_FEATURES),
 }
 
-Seen = Mapping[str, NDArray[Any]]
+Observation = Mapping[str, NDArray[Any]]
 
 
-def question(seen: Seen) -> tuple[dict[str, Array], int]:
-    """Return arrays of the shapes of INPUTS, and how many numbers the answer has."""
-    kind = np.maximum(seen["kind"], 0)
-    sizes = np.take_along_axis(seen["sizes"], kind[:, :, None, None], axis=1)
-    arrays = {name: seen[name] for name in INPUTS} | {"sizes": sizes}
+def question(observation: Observation) -> tuple[dict[str, Array], int]:
+    """Return arrays of the shapes of INPUTS, and the length of the answer."""
+    kind = np.maximum(observation["kind"], 0)
+    sizes = np.take_along_axis(observation["sizes"], kind[:, :, None, None], axis=1)
+    arrays = {name: observation[name] for name in INPUTS} | {"sizes": sizes}
     return arrays, kind.size * (2 + sizes.shape[2])
 
 
-def decided(
-    seen: Seen,
+def decide(
+    observation: Observation,
     sizes: Array,
     logits: FloatArray,
     *,
     turns: int = 1,
     draws: np.random.Generator | None = None,
 ) -> tuple[IntArray, IntArray]:
-    """Return slot and size of every pool, (pools,) each: the likeliest, conflicts resolved.
+    """Return the likeliest slot and size of every pool, (pools,) each, without conflicts.
 
-    Sizes count from 1. ``sizes`` is the array of :func:`question`. With more ``turns``, pools that
-    lost choose again from what is left, by the same answer; training asks the network anew instead.
-    With ``draws`` both are drawn by their probabilities, as in training.
+    Sizes count from 1. ``sizes`` is the array of :func:`question`. With more ``turns``, losing
+    pools choose again among the remaining jobs by the same answer; training asks the network again.
+    With ``draws`` slot and size are drawn by their probabilities, as in training.
     """
-    kind, pools = seen["kind"], np.arange(len(seen["kind"]))
+    kind, pools = observation["kind"], np.arange(len(observation["kind"]))
     scores = logits.reshape(*kind.shape, -1)
     fits = sizes[..., 0] > 0
-    may_void = np.full((*kind.shape, 1), seen["can_void"])
+    may_void = np.full((*kind.shape, 1), observation["can_void"])
     allowed = np.concatenate([may_void, fits], axis=-1)
     best = _choice(np.where(allowed, scores[..., 1:], -np.inf), draws)
     is_open = fits[..., 0] & (kind != NONE)
     slot, size = np.zeros(len(pools), np.int64), np.full(len(pools), LOST)
     for _ in range(turns):
-        chosen, won = _won(seen, scores[..., 0], is_open, best, draws)
-        slot[won], size[won] = chosen[won], best[pools, chosen][won]
-        taken = seen["job"][pools, chosen][won & (size > VOID)]
-        is_open = is_open & ~won[:, None] & ~np.isin(seen["job"], taken)
+        chosen_slot, won = _won(observation, scores[..., 0], is_open, best, draws)
+        slot[won], size[won] = chosen_slot[won], best[pools, chosen_slot][won]
+        started_jobs = observation["job"][pools, chosen_slot][won & (size > VOID)]
+        is_open = is_open & ~won[:, None] & ~np.isin(observation["job"], started_jobs)
         if not is_open.any():
             break
     return slot, size
 
 
 def _won(
-    seen: Seen,
+    observation: Observation,
     scores: FloatArray,
     is_open: BoolArray,
     best: IntArray,
@@ -429,22 +433,24 @@ def _won(
 ) -> tuple[IntArray, BoolArray]:
     """Return the open slot that each pool chooses, and whether it wins its job, (pools,) each.
 
-    A pool that would give a job nothing (``best``) does not contend for it.
+    A pool whose ``best`` size for a job is none does not contend for it.
     """
     pools, is_busy = np.arange(len(scores)), np.asarray(is_open.any(-1))
-    wanted = np.where(is_open | ~is_busy[:, None], scores, -np.inf)
-    slot = _choice(wanted, draws)
-    shares = np.exp(wanted - wanted.max(-1, keepdims=True))  # softmax, as training samples
+    open_scores = np.where(is_open | ~is_busy[:, None], scores, -np.inf)
+    slot = _choice(open_scores, draws)
+    shares = np.exp(
+        open_scores - open_scores.max(-1, keepdims=True)
+    )  # softmax, as training samples
     chance = (shares / shares.sum(-1, keepdims=True))[pools, slot]
     voids = best[pools, slot] == VOID
-    job = np.where(is_busy & ~voids, seen["job"][pools, slot], NONE)
-    room = seen["room"][pools, slot]
+    job = np.where(is_busy & ~voids, observation["job"][pools, slot], NONE)
+    room = observation["room"][pools, slot]
     return slot, winners(job[None], chance[None], room[None])[0] | (is_busy & voids)
 
 
 def _choice(scores: FloatArray, draws: np.random.Generator | None) -> IntArray:
-    """Return the largest of the last axis, or with ``draws`` one drawn from its softmax."""
-    # With Gumbel noise the largest is such a draw (Maddison et al., A* sampling, NeurIPS 2014).
+    """Return the argmax of the last axis, or with ``draws`` a draw from its softmax."""
+    # The argmax with Gumbel noise is such a draw (Maddison et al., A* sampling, NeurIPS 2014).
     noise = 0.0 if draws is None else draws.gumbel(size=scores.shape)
     return np.asarray((scores + noise).argmax(-1))
 
@@ -452,11 +458,11 @@ def _choice(scores: FloatArray, draws: np.random.Generator | None) -> IntArray:
 # --- 5. the encoder ---------------------------------------------------------------------------
 
 MAX_GANGS: Final = 32
-"""Gangs that are chosen from in a cycle, by arrival; later ones wait for another cycle."""
+"""Gangs considered in a cycle, by arrival; later ones wait for another cycle."""
 MAX_ROUNDS: Final = 16
-"""Most rounds of choices in a cycle."""
+"""The maximum number of rounds of choices in a cycle."""
 _TURNS: Final = 64
-"""Most choices by one answer of the network, of pools that lost a gang."""
+"""The maximum number of choices by one answer of the network, for pools that lost a gang."""
 
 
 class TapfingerPools:
@@ -484,10 +490,10 @@ class TapfingerPools:
 
 
 def _round(ask: Ask, state: ChoiceState) -> list[tuple[int, int, int]]:
-    """Return rows of gangs, pools and sizes that start now; a pool starts one at most."""
-    seen = state.seen()
-    arrays, count = question(seen)
-    slot, size = decided(seen, arrays["sizes"], ask(arrays, count), turns=_TURNS)
+    """Return rows of gangs, pools and sizes that start now; a pool starts at most one."""
+    observation = state.observation()
+    arrays, count = question(observation)
+    slot, size = decide(observation, arrays["sizes"], ask(arrays, count), turns=_TURNS)
     starts = np.flatnonzero(size > VOID)
-    gangs = seen["job"][starts, slot[starts]]
+    gangs = observation["job"][starts, slot[starts]]
     return list(zip(gangs.tolist(), starts.tolist(), (size[starts] - 1).tolist(), strict=True))

@@ -1,12 +1,12 @@
-"""Inputs of TapFinger's network as its paper has them, ``tapfinger-types/1``: speeds are unknown.
+"""Inputs of TapFinger's network as in its paper, ``tapfinger-types/1``: speeds are unknown.
 
-A task shows its type as a one-hot vector, a running one also what it was given and how long it has
-run (Li et al., section 4.2): agents learn from rewards alone how fast a type is at which size. All
-other features are those of :mod:`bireme.rl.encoders.tapfinger_scene` where every task takes one
-step at every size, so that nothing of its speed shows.
+A task shows its type as a one-hot vector. A running task also shows its allocation and its elapsed
+time (Li et al., section 4.2). Agents learn the speed of a type at each size from rewards alone. All
+other features are those of :mod:`bireme.rl.encoders.tapfinger_scene` with one step per task at
+every size, so they do not show its speed.
 
-No cluster has the paper's types, so a network of this encoder is evaluated in the paper's
-environment; in a cluster it leaves every gang to the rules.
+No cluster has the paper's types. So a network of this encoder is evaluated in the paper's
+environment; in a cluster the rules decide on every gang.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,10 +25,10 @@ from bireme.rl.encoders.tapfinger_scene import NONE, PENDING_FEATURES, RUNNING_F
 from bireme.rl.protocols import Choices
 
 TYPES: Final = 3
-"""The most types that an environment of the paper has."""
+"""The maximum number of types in the paper's environments."""
 _ELAPSED: Final = slice(3, 5)
-"""Features of running tasks that hold the time left where speeds are known."""
-_MOST: Final = 4.0
+"""Features of running tasks; with known speeds they hold the remaining time."""
+_MAX_TENS: Final = 4.0
 
 INPUTS: Final[Mapping[str, Shape]] = dict(tapfinger.INPUTS) | {
     "pending": ("pools", "slots", PENDING_FEATURES + TYPES),
@@ -36,7 +36,9 @@ INPUTS: Final[Mapping[str, Shape]] = dict(tapfinger.INPUTS) | {
 }
 
 
-def typed(scene: Scene, run_kind: IntArray, run_steps: IntArray) -> dict[str, NDArray[np.float32]]:
+def type_inputs(
+    scene: Scene, run_kind: IntArray, run_steps: IntArray
+) -> dict[str, NDArray[np.float32]]:
     """Return the inputs of ``scene``, of whose times nothing is shown.
 
     ``run_kind`` is the type of each running task, NONE where nothing runs, and ``run_steps`` how
@@ -46,7 +48,7 @@ def typed(scene: Scene, run_kind: IntArray, run_steps: IntArray) -> dict[str, ND
     blind = replace(
         scene, times=np.ones_like(scene.times), run_left=np.where(runs, 1.0, float(NONE))
     )
-    # Where all sizes take equally long the smallest says all, at a fraction of the work.
+    # With equal times for all sizes, the smallest size gives the same inputs with less work.
     smallest = replace(
         blind, shares=blind.shares[..., :1, :], fits=blind.fits[..., :1], times=blind.times[..., :1]
     )
@@ -54,7 +56,7 @@ def typed(scene: Scene, run_kind: IntArray, run_steps: IntArray) -> dict[str, ND
     inputs["sizes"] = blind.size_features(blind.times[..., 0].mean(-1)).astype(np.float32)
     elapsed = np.where(runs, run_steps, 0)
     inputs["running"][..., _ELAPSED] = np.stack(
-        [np.log1p(elapsed), np.minimum(elapsed / 10, _MOST)], axis=-1
+        [np.log1p(elapsed), np.minimum(elapsed / 10, _MAX_TENS)], axis=-1
     )
     kinds = {"pending": scene.kind, "running": run_kind}
     for name, kind in kinds.items():

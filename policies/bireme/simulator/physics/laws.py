@@ -1,8 +1,8 @@
 """Speed laws with few numbers: measured at some sizes, and of training with parameter servers.
 
-Every law is a :class:`~bireme.core.speed.SpeedLaw`. Its unit of work, the step, is its own: a job
-that has a law states its work in the same unit. ``knows_spread`` means that the law itself slows
-down on more nodes, so that no general penalty is added to it.
+Every law is a :class:`~bireme.core.speed.SpeedLaw` with its own unit of work, the step. A job with
+a law states its work in the same unit. ``knows_spread`` means that the law itself slows down on
+more nodes, so no general penalty is added to it.
 """
 
 from bisect import bisect_left
@@ -22,8 +22,8 @@ class MeasuredSpeed:
     Attributes:
         gpus: Ascending.
         together: Steps a second on the fewest nodes, one per entry of ``gpus``.
-        apart: The same on more nodes than that; empty where it was not measured.
-        gpus_per_node: Of the machines measured. A replica has one GPU.
+        apart: Steps a second on more nodes; empty if not measured.
+        gpus_per_node: GPUs of a measured machine. A replica has one GPU.
     """
 
     gpus: tuple[int, ...]
@@ -46,7 +46,7 @@ class MeasuredSpeed:
         return bool(self.apart)
 
     def steps_per_second(self, sizes: Mapping[str, int], nodes: int) -> float:
-        """Return steps a second; 0 at sizes beyond those measured."""
+        """Return steps a second; 0 outside the measured sizes."""
         gpus = sum(sizes.values())
         is_apart = nodes > ceil(gpus / self.gpus_per_node)
         return self._between(gpus, self.apart if self.apart and is_apart else self.together)
@@ -54,14 +54,14 @@ class MeasuredSpeed:
     def _between(self, gpus: int, speeds: tuple[float, ...]) -> float:
         if not self.gpus[0] <= gpus <= self.gpus[-1]:
             return 0.0
-        above = bisect_left(self.gpus, gpus)
-        if self.gpus[above] == gpus:
-            return speeds[above]
-        low, high = speeds[above - 1], speeds[above]
-        # The job did not run at a size measured as 0, so neither does it next to that.
+        index = bisect_left(self.gpus, gpus)
+        if self.gpus[index] == gpus:
+            return speeds[index]
+        low, high = speeds[index - 1], speeds[index]
+        # A measured 0 means that the job did not run, so it does not run beside that size either.
         if low == 0 or high == 0:
             return 0.0
-        share = (gpus - self.gpus[above - 1]) / (self.gpus[above] - self.gpus[above - 1])
+        share = (gpus - self.gpus[index - 1]) / (self.gpus[index] - self.gpus[index - 1])
         return low + share * (high - low)
 
 
@@ -83,7 +83,7 @@ class OptimusLaw:
 
     Attributes:
         theta: Five numbers for a synchronous job, four for an asynchronous one; seconds.
-        batch: Samples of one step over all workers; asynchronous jobs have none.
+        batch: Samples of one step over all workers; None for asynchronous jobs.
         worker, ps: Names of the tasks that count.
     """
 
@@ -93,8 +93,8 @@ class OptimusLaw:
     ps: str = "ps"
 
     def __post_init__(self) -> None:
-        wanted = 4 if self.batch is None else 5
-        if len(self.theta) != wanted:
+        length = 4 if self.batch is None else 5
+        if len(self.theta) != length:
             raise SettingError(
                 f"theta has {len(self.theta)} numbers; give 5 and a batch for a synchronous job, "
                 "4 and no batch for an asynchronous one"

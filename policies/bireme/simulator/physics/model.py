@@ -1,9 +1,9 @@
-"""The physics of a simulation in one object: how fast jobs run, and what goes wrong.
+"""The physics of a simulation in one object: speeds of jobs, and failures.
 
-At rate 1 a job runs exactly its ``duration_seconds``. A job without a speed law has rate 1 at the
-size it asks for; one with a law does ``steps_per_second`` of its ``steps``, so that its
-``duration_seconds`` cancels out. On top come the factors for spread, neighbours and stragglers,
-all of them 1 unless switched on.
+At rate 1 a job runs exactly its ``duration_seconds``. A job without a speed law has rate 1 at its
+requested size. A job with a law completes ``steps_per_second`` of its ``steps``, so that its
+``duration_seconds`` cancels out. Factors for spread, neighbours and stragglers multiply the rate;
+all are 1 by default.
 """
 
 import hashlib
@@ -26,12 +26,12 @@ from bireme.simulator.workload import TraceJob
 
 # --- Random numbers -----------------------------------------------------------------------------
 #
-# A failure of one node, or the stragglers of one start, must not change because another node was
-# added or two events changed places. So each has a stream of its own, seeded by what it is for.
+# Another node, or another order of events, must not change the failures of one node or the
+# stragglers of one start. So each has its own stream, seeded by its purpose.
 
 
 def stream(seed: int, *names: str | int) -> np.random.Generator:
-    """Return the random stream of ``names`` under ``seed``; equal arguments, equal numbers."""
+    """Return the random stream of ``names`` under ``seed``; equal arguments give equal numbers."""
     key = repr((seed, *names)).encode()
     digest = hashlib.blake2b(key, digest_size=16).digest()
     return np.random.default_rng(int.from_bytes(digest, "big"))
@@ -39,8 +39,8 @@ def stream(seed: int, *names: str | int) -> np.random.Generator:
 
 # --- Node failures ------------------------------------------------------------------------------
 #
-# A node that is up fails after an exponential time (a Poisson process) and is repaired after a
-# fixed one, whatever other nodes there are. A longer horizon only adds failures.
+# A ready node fails after an exponential time (a Poisson process), and its repair takes a fixed
+# time, independent of other nodes. A longer horizon only adds failures.
 
 _NODE_MTBF_SECONDS = 22_800_000.0
 """264 days between failures of one node. Llama Team, The Llama 3 Herd of Models, 2024, section
@@ -80,7 +80,7 @@ _NORMAL = NormalDist()
 
 @dataclass(frozen=True, slots=True)
 class Fluctuation:
-    """The inequality of the replicas of a start: one coefficient of variation for each start.
+    """The unequal speed of the replicas of a start: one coefficient of variation per start.
 
     A synchronous job waits for its slowest replica in every step. With step times of mean 1 and
     coefficient of variation ``c``, the slowest of ``n`` takes ``1 + c e(n)``, ``e(n)`` being the
@@ -93,7 +93,7 @@ class Fluctuation:
     quartiles are 0.05 and 0.55, the law's 0.03 and 0.33.
 
     Attributes:
-        median_variation, p90_variation: Of ``c``.
+        median_variation, p90_variation: Median and 90th percentile of ``c``.
     """
 
     median_variation: float = 0.093
@@ -110,17 +110,17 @@ class Fluctuation:
         """Draw ``c`` of the ``start``-th start of ``job``, a function of the arguments alone."""
         spread = log(self.p90_variation / self.median_variation) / _NORMAL.inv_cdf(0.9)
         luck = stream(seed, "straggler", job, start).standard_normal()
-        # The variation of ten workers, of which the law was measured, cannot exceed sqrt(10).
+        # The law was measured with ten workers, whose variation cannot exceed sqrt(10).
         return min(self.median_variation * exp(spread * luck), sqrt(_MEASURED_REPLICAS))
 
     def factor(self, seed: int, job: str, start: int) -> float:
-        """Return the speed of that start with ten replicas, relative to equal ones."""
+        """Return the speed of that start with ten replicas, relative to equal replicas."""
         slowest = self.variation(seed, job, start) * expected_largest(_MEASURED_REPLICAS)
         return 1 / (1 + slowest)
 
 
 def straggling(factor: float, replicas: int) -> float:
-    """Turn a start's ``factor``, which is for ten replicas, into that for ``replicas``."""
+    """Convert a start's ``factor`` for ten replicas into the factor for ``replicas``."""
     slowest = (1 / factor - 1) / expected_largest(_MEASURED_REPLICAS)
     return 1 / (1 + slowest * expected_largest(replicas))
 
@@ -142,8 +142,8 @@ class MachineLaw:
     """Speed by machine: GPU model, health, and other gangs on it.
 
     Attributes:
-        speeds: Speed of a replica on its own by node name, 1 being the machine that run times are
-            stated for: the GPU model times the health of the machine.
+        speeds: Speed of a replica alone, by node name: the GPU model times the health of the
+            machine. 1 is the machine for which run times are stated.
         per_neighbour: Factor per other gang on the same machine.
     """
 
@@ -158,33 +158,34 @@ class MachineLaw:
                 f"per_neighbour is {self.per_neighbour}; it must be above 0, up to 1"
             )
 
-    def rate(self, others: Mapping[str, int]) -> float:
-        """Return the speed of a gang from the number of other gangs on each of its nodes, by name.
+    def rate(self, neighbours: Mapping[str, int]) -> float:
+        """Return the speed of a gang; ``neighbours`` counts other gangs by name of its nodes.
 
         Raises SettingError for a node without a speed.
         """
-        for name in others:
+        for name in neighbours:
             if name not in self.speeds:
                 raise SettingError(f"node {name} has no speed; give speeds for every node")
         # A synchronous gang waits for its slowest replica.
         return min(
-            self.speeds[name] * float(self.per_neighbour**count) for name, count in others.items()
+            self.speeds[name] * float(self.per_neighbour**count)
+            for name, count in neighbours.items()
         )
 
 
 # --- Courses: trainings of uneven speed ---------------------------------------------------------
 #
-# Where a job chooses its batch anew in every epoch, late epochs, in which large batches are worth
-# most, gain far more by a larger size than early ones. Its mean speed at a size is then right only
-# for a whole training at that size.
+# A job may choose a new batch in every epoch. Large batches are worth most in late epochs, so these
+# gain far more from a larger size than early epochs. Then the mean speed at a size holds only for a
+# whole training at that size.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Course:
     """Work over time in a whole training at one size; straight lines between the points.
 
-    ``done`` are shares of the work, shape (points,), ascending from 0 to 1, and ``elapsed`` the
-    shares of the time after which they are done.
+    ``done`` are shares of the work, shape (points,), ascending from 0 to 1. ``elapsed`` are the
+    shares of the time that they take.
     """
 
     done: FloatArray
@@ -192,30 +193,30 @@ class Course:
 
     @classmethod
     def of(cls, work: FloatArray, paces: FloatArray) -> "Course":
-        """Make the course of phases with so much ``work`` at such ``paces``, shape (phases,)."""
+        """Make the course of phases with ``work`` at ``paces``, both of shape (phases,)."""
         done, seconds = np.cumsum(work), np.cumsum(work / paces)
         return cls(np.append(0.0, done / done[-1]), np.append(0.0, seconds / seconds[-1]))
 
-    def time_left(self, left: float) -> float:
-        """Return the share of a whole training's time that a share ``left`` of its work takes."""
-        return float(1 - np.interp(1 - left, self.done, self.elapsed))
+    def time_left(self, share: float) -> float:
+        """Return the share of a whole training's time that the last ``share`` of work takes."""
+        return float(1 - np.interp(1 - share, self.done, self.elapsed))
 
-    def left_after(self, left: float, spent: float) -> float:
-        """Return the share of work left after a share ``spent`` of a whole training's time."""
-        elapsed = np.interp(1 - left, self.done, self.elapsed) + spent
+    def remaining_after(self, share: float, spent: float) -> float:
+        """Return the remaining work, of ``share``, after the share ``spent`` of the time."""
+        elapsed = np.interp(1 - share, self.done, self.elapsed) + spent
         return float(1 - np.interp(elapsed, self.elapsed, self.done))
 
 
 @runtime_checkable
 class PlacedSpeedLaw(Protocol):
-    """A speed law that was measured by placement: 3 + 1 replicas are not 2 + 2."""
+    """A speed law by placement: 3 + 1 replicas differ from 2 + 2."""
 
     def steps_per_second_on(self, places: tuple[int, ...]) -> float:
         """Return the mean speed, ``places[i]`` replicas on the i-th node; 0 if it cannot run."""
         ...
 
     def course(self, places: tuple[int, ...]) -> Course | None:
-        """Return how work is spread over time on ``places``; None for evenly."""
+        """Return the distribution of work over time on ``places``; None for even."""
         ...
 
 
@@ -228,14 +229,14 @@ class Physics:
 
     Attributes:
         over_nodes, over_racks: Speed of a gang on several nodes, or several racks, relative to
-            one node. Not for jobs whose law says that it knows the spread.
-        per_neighbour: Speed per gang that shares a node with it.
-        machines: How fast each machine is; None for machines that are all alike.
-        fluctuation: How unequal the replicas of a start are; None for equal.
+            one node. Jobs with a law that knows the spread are exempt.
+        per_neighbour: Speed factor per gang that shares a node.
+        machines: Speed of each machine; None for equal machines.
+        fluctuation: Unequal speed of the replicas of a start; None for equal replicas.
         start_seconds: From the first start until work begins (images, rendezvous).
-        restart_seconds: From every later start until work goes on (checkpoint restore).
-        checkpoint_interval_seconds: A start that is stopped loses its work since the last
-            checkpoint, written every so often; 0 for no loss, infinity for no checkpoint.
+        restart_seconds: From every later start until work continues (checkpoint restore).
+        checkpoint_interval_seconds: Time between checkpoints. A stopped gang loses its work since
+            the last one; 0 for no loss, infinity for no checkpoint.
         node_mtbf_seconds: Mean time between failures of one node; infinity for none.
         node_repair_seconds: From a failure until the node is back.
     """
@@ -270,22 +271,22 @@ class Physics:
         neighbours: int = 0,
         straggler: float = 1.0,
         places: tuple[int, ...] = (),
-        others: Mapping[str, int] = _NO_OTHERS,
+        neighbours_by_node: Mapping[str, int] = _NO_OTHERS,
     ) -> float:
         """Return the progress of ``job`` relative to its ``duration_seconds``.
 
         Args:
             sizes: Replicas by task name.
-            nodes, racks: How many of each it is on.
-            neighbours: Other gangs with a replica on any of its nodes.
-            straggler: What :meth:`straggler` gave for this start.
-            places: Replicas on each of its nodes, for laws that were measured by placement.
-            others: Other gangs on each of its nodes, by node name, where ``machines`` is set.
+            nodes, racks: The number of each that it uses.
+            neighbours: The number of other gangs on its nodes.
+            straggler: The result of :meth:`straggler` for this start.
+            places: Replicas on each of its nodes, for laws by placement.
+            neighbours_by_node: The number of other gangs by node name, if ``machines`` is set.
 
-        Returns 0 where it cannot run; raises SimulationError for a job without a law at a size it
-        did not ask for, and for ``steps`` that do not go with its law.
+        Returns 0 where it cannot run. Raises SimulationError for a job without a law at another
+        size than requested, and for ``steps`` that do not match its law.
         """
-        # Training of DAS does the same with arrays, to the last bit: the order of factors counts.
+        # The DAS environment computes the same with arrays, bit by bit: keep the order of factors.
         rate = _own_rate(job, sizes, nodes, places)
         if nodes > 1 and not getattr(job.speed, "knows_spread", False):
             rate *= self.over_racks if racks > 1 else self.over_nodes
@@ -294,12 +295,12 @@ class Physics:
         if straggler != 1.0:
             rate *= straggling(straggler, sum(sizes.values()))
         if self.machines is not None:
-            rate *= self.machines.rate(others)
+            rate *= self.machines.rate(neighbours_by_node)
         return rate
 
     @property
     def interferes(self) -> bool:
-        """Return whether a gang's neighbours change its speed at all."""
+        """Return whether a gang's neighbours change its speed."""
         return self.per_neighbour < 1 or self.machines is not None
 
     def straggler(self, job: str, start: int, seed: int) -> float:
@@ -330,13 +331,13 @@ MEASURED = Physics(
     checkpoint_interval_seconds=1800.0,  # an assumption
     node_mtbf_seconds=_NODE_MTBF_SECONDS,
 )
-"""Everything switched on, at what was measured elsewhere; sources beside the constants."""
+"""All effects, at values measured elsewhere; the constants name their sources."""
 
 
 def _own_rate(
     job: TraceJob, sizes: Mapping[str, int], nodes: int, places: tuple[int, ...]
 ) -> float:
-    """Return the rate by size, places and law alone."""
+    """Return the rate from size, places and law."""
     if job.speed is None:
         if any(sizes.get(task.name, 0) != task.replicas for task in job.tasks):
             raise SimulationError(
@@ -366,16 +367,16 @@ PHYSICS: Final[Mapping[str, Physics]] = {PLAIN: Physics(), "measured": MEASURED}
 
 
 def read_physics(text: str) -> Physics:
-    """Return the physics that ``text`` names; SettingError for a name or option that is none."""
+    """Return the physics that ``text`` names; SettingError for an unknown name or option."""
     name, _, query = text.partition("?")
     physics = PHYSICS[check_name("physics", name, PHYSICS, SettingError)]
     numbers = {name: value for name, value in asdict(physics).items() if isinstance(value, float)}
-    given: dict[str, Any] = read_options(query, numbers, SettingError)
-    return replace(physics, **given)
+    options: dict[str, Any] = read_options(query, numbers, SettingError)
+    return replace(physics, **options)
 
 
 def to_json(physics: Physics) -> dict[str, object]:
-    """Return its fields by name, those beneath ``fluctuation`` too; null for what is off."""
+    """Return its fields by name, with nested fields; null for an effect that is off."""
     return {
         name: None if isinstance(value, float) and not isfinite(value) else value
         for name, value in asdict(physics).items()

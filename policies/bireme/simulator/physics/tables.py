@@ -1,6 +1,6 @@
-"""Speeds that others measured: Gavel's by GPU type and scale, ElasticFlow's by batch and GPUs.
+"""Published speeds: Gavel's by GPU type and scale, ElasticFlow's by batch and GPUs.
 
-The files are their publishers' own and are given by path; none comes with Bireme.
+The files are the publishers' own, named by path. Bireme ships none of them.
 
 Gavel (Narayanan et al., OSDI 2020): ``simulation_throughputs.json`` or
 ``physical_cluster_throughputs.json`` of stanford-futuredata/gavel, steps a second by GPU type,
@@ -46,7 +46,7 @@ def read_numbers(path: Path, columns: Sequence[str], *, may_be_blank: bool = Fal
     return numbers
 
 
-_APART = "_unconsolidated"
+_UNCONSOLIDATED = "_unconsolidated"
 
 Speeds = Mapping[int, float]
 """Steps a second by number of GPUs."""
@@ -79,20 +79,22 @@ class GavelTable:
         return cls(speeds)
 
     def jobs(self, gpu: str, gpus: int) -> list[str]:
-        """Return what was measured to run on ``gpus`` of type ``gpu``; TraceError for nothing."""
-        by_job = _known(self.speeds, gpu, "GPU type")
+        """Return the jobs measured on ``gpus`` GPUs of type ``gpu``; TraceError for none."""
+        by_job = _look_up(self.speeds, gpu, "GPU type")
         if names := [name for name, speeds in by_job.items() if speeds.get(gpus, 0.0) > 0]:
             return names
         raise TraceError(f"no job was measured on {gpus} GPUs of type {gpu}; leave that size out")
 
     def speed(self, job: str, gpu: str, gpus_per_node: int = 8) -> MeasuredSpeed:
         """Return the law of ``job`` ("LSTM (batch size 5)") on GPUs of type ``gpu`` ("v100")."""
-        by_job = _known(self.speeds, gpu, "GPU type")
-        together = _known(by_job, job, f"job on {gpu}")
-        apart = {**together, **self.speeds.get(gpu + _APART, {}).get(job, {})}
+        by_job = _look_up(self.speeds, gpu, "GPU type")
+        together = _look_up(by_job, job, f"job on {gpu}")
+        unconsolidated = {**together, **self.speeds.get(gpu + _UNCONSOLIDATED, {}).get(job, {})}
         gpus = tuple(sorted(together))
-        near, far = (tuple(speeds[n] for n in gpus) for speeds in (together, apart))
-        return MeasuredSpeed(gpus, near, far, gpus_per_node)
+        packed_speeds, spread_speeds = (
+            tuple(speeds[n] for n in gpus) for speeds in (together, unconsolidated)
+        )
+        return MeasuredSpeed(gpus, packed_speeds, spread_speeds, gpus_per_node)
 
 
 def _alone(by_key: Mapping[str, Mapping[str, float]]) -> dict[str, dict[int, float]]:
@@ -125,13 +127,13 @@ class ElasticFlowTable:
         return cls(speeds)
 
     def speed(self, batch: int) -> MeasuredSpeed:
-        """Return the law at the global batch size ``batch``, one of those measured."""
-        by_gpus = _known(self.speeds, batch, "batch size")
+        """Return the law at the measured global batch size ``batch``."""
+        by_gpus = _look_up(self.speeds, batch, "batch size")
         gpus = tuple(sorted(by_gpus))
         return MeasuredSpeed(gpus, tuple(by_gpus[n] for n in gpus))
 
 
-def _known(table: Mapping[Key, Value], key: Key, what: str) -> Value:
+def _look_up(table: Mapping[Key, Value], key: Key, what: str) -> Value:
     if key not in table:
         raise TraceError(f"no {what} {key!r} was measured; {nearest(str(key), map(str, table))}")
     return table[key]

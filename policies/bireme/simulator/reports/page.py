@@ -1,4 +1,4 @@
-"""One HTML page about a comparison: complete in itself, no script, nothing loaded from anywhere."""
+"""One self-contained HTML page about a comparison, without scripts or external files."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,9 +11,9 @@ from bireme.simulator.metrics import KEYS, STATISTICS
 from bireme.simulator.outcome import Outcome
 from bireme.simulator.reports import svg, terminal
 
-# The eight colours of the policies differ with any of the common kinds of colour blindness, by
-# their lightness as well, and stand out from the card by at least 3 to 1 in both modes
-# (WCAG 2.2, 1.4.11); from the ninth policy on lines are dashed.
+# The eight colours of the policies differ with every common kind of colour blindness, also by their
+# lightness. Their contrast with the card is at least 3 to 1 in both modes (WCAG 2.2, 1.4.11). From
+# the ninth policy on lines are dashed.
 
 LIGHT: Final = {
     "paper": "#f6f5f1",
@@ -48,7 +48,7 @@ _STYLE: Final = Path(__file__).with_name("page.css")
 
 
 def css(policies: int) -> str:
-    """Return the style sheet of a page with so many policies."""
+    """Return the style sheet of a page with ``policies`` policies."""
     light, dark = _colours(LIGHT, LIGHT_POLICIES), _colours(DARK, DARK_POLICIES)
     return (
         f":root{{color-scheme:light dark;{light}}}"
@@ -68,9 +68,9 @@ def _policies(policies: int) -> str:
         rules.append(f".p{number}{{--own:var(--c{number % COLOURS})}}")
         if number >= COLOURS:
             rules.append(f".line.p{number}{{stroke-dasharray:7 4}}")
-        # A legend entry under the pointer lets the other policies fade.
+        # A legend entry under the pointer fades the other policies.
         rules.append(f".curves:has(li.p{number}:hover) .line:not(.p{number}){{opacity:.12}}")
-        # The tab that is chosen shows its panel, without a script.
+        # The checked tab shows its panel, without a script.
         rules.append(
             f"#tab{number}:checked~.panels>:nth-child({number + 1}){{display:grid}}"
             f"#tab{number}:checked~.tabs label:nth-child({number + 1})"
@@ -128,7 +128,7 @@ _GROUPS: Final[dict[str, dict[str, str]]] = {
 
 
 def _bars(comparison: Comparison, names: Sequence[str]) -> str:
-    """Draw a card per main number with a bar per policy; leave out numbers that are 0 for all."""
+    """Draw a card per main number with a bar per policy, without numbers that are 0 for all."""
     return "".join(
         _card(comparison, names, key, title)
         for key, title in _MAIN.items()
@@ -137,13 +137,13 @@ def _bars(comparison: Comparison, names: Sequence[str]) -> str:
 
 
 def _card(comparison: Comparison, names: Sequence[str], key: str, title: str) -> str:
-    shown = [line.means[key] for line in comparison.results if key in line.means]
+    means = [line.means[key] for line in comparison.results if key in line.means]
     # Bars and intervals must fit.
-    most = max(max(one.mean, one.high or 0.0) for one in shown)
+    scale = max(max(one.mean, one.high or 0.0) for one in means)
     lead = terminal.best(comparison, key)
     better = "higher is better" if key in terminal.HIGHER_IS_BETTER else ""
     rows = [
-        _bar(number, name, line, key, most, line.policy in lead)
+        _bar(number, name, line, key, scale, line.policy in lead)
         for number, (name, line) in enumerate(zip(names, comparison.results, strict=True))
     ]
     return (
@@ -152,20 +152,20 @@ def _card(comparison: Comparison, names: Sequence[str], key: str, title: str) ->
     )
 
 
-def _bar(number: int, name: str, line: PolicyResult, key: str, most: float, is_best: bool) -> str:
+def _bar(number: int, name: str, line: PolicyResult, key: str, scale: float, is_best: bool) -> str:
     label = f'<span class="name" title="{escape(line.policy)}">{escape(name)}</span>'
     classes = f"bar p{number}{' best' if is_best else ''}"
     mean = line.means.get(key)
     if mean is None:
         return f'<div class="{classes}">{label}<span class="value">none</span></div>'
-    bar = f'<i style="width:{100 * mean.mean / most:.1f}%"></i>' if mean.mean else ""
+    bar = f'<i style="width:{100 * mean.mean / scale:.1f}%"></i>' if mean.mean else ""
     if mean.interval is not None:
-        left, right = (100 * bound / most for bound in mean.interval)
-        bar += f'<b style="left:{left:.1f}%;width:{right - left:.1f}%"></b>'
+        low, high = (100 * value / scale for value in mean.interval)
+        bar += f'<b style="left:{low:.1f}%;width:{high - low:.1f}%"></b>'
     against = terminal.ratio(line.ratios[key].mean) if key in line.ratios and number else ""
     return (
         f'<div class="{classes}">{label}'
-        f'<span class="value">{terminal.worded(key)(mean.mean)}</span>'
+        f'<span class="value">{terminal.formatter_of(key)(mean.mean)}</span>'
         f'<span class="ratio">{against}</span>'
         f'<span class="track">{bar}</span></div>'
     )
@@ -201,7 +201,7 @@ def _row(comparison: Comparison, key: str, label: str) -> str:
 def _cell(mean: Estimate | None, key: str) -> str:
     if mean is None:
         return '<span class="soft">none</span>'
-    word = terminal.worded(key)
+    word = terminal.formatter_of(key)
     if mean.interval is None:
         return word(mean.mean)
     low, high = mean.interval
@@ -216,7 +216,7 @@ class PageContent:
         outcomes: One per policy, in the order of the comparison, all of its first seed.
         gpus_by_node: In the cluster's order.
         command: The command line that writes the same page again.
-        treatments: Rows of the trace by the treatment they met.
+        treatments: Number of trace rows by treatment.
     """
 
     comparison: Comparison
@@ -227,12 +227,12 @@ class PageContent:
 
     @property
     def names(self) -> list[str]:
-        """Return the policies without the parts they share."""
+        """Return the policy names without their common parts."""
         return terminal.short_names([line.policy for line in self.comparison.results])
 
 
 def render(report: PageContent) -> str:
-    """Return the page as text of UTF-8."""
+    """Return the page as text."""
     title = escape(report.comparison.trace)
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
@@ -270,23 +270,23 @@ def _finding(report: PageContent) -> str:
     """Name the policy with the lowest mean completion time, and its ratio to the first."""
     lines = dict(zip(report.names, report.comparison.results, strict=True))
     key = "mean_jct_seconds"
-    known = {name: line for name, line in lines.items() if key in line.means}
-    if not known:
+    rows = {name: line for name, line in lines.items() if key in line.means}
+    if not rows:
         return "No job finished."
-    name = min(known, key=lambda one: known[one].means[key].mean)
-    line, first = known[name], report.names[0]
-    found = f"Lowest mean completion time: {name}, {terminal.duration(line.means[key].mean)}"
+    name = min(rows, key=lambda one: rows[one].means[key].mean)
+    line, first = rows[name], report.names[0]
+    text = f"Lowest mean completion time: {name}, {terminal.duration(line.means[key].mean)}"
     if name == first or key not in line.ratios:
-        return f"{found}."
-    return f"{found}, {terminal.ratio(line.ratios[key].mean)} that of {first}."
+        return f"{text}."
+    return f"{text}, {terminal.ratio(line.ratios[key].mean)} that of {first}."
 
 
 def _numbers(report: PageContent) -> str:
     comparison, names = report.comparison, report.names
     seeds = comparison.seeds
-    shown = f"Seed {seeds[0]}, and the ratio to {escape(names[0])}."
+    note = f"Seed {seeds[0]}, and the ratio to {escape(names[0])}."
     if len(seeds) > 1:
-        shown = (
+        note = (
             f"Means over {len(seeds)} seeds, and their ratio to {escape(names[0])}. "
             "Thin lines and small print: 95 % intervals."
         )
@@ -296,7 +296,7 @@ def _numbers(report: PageContent) -> str:
     )
     cards = f'<div class="cards">{_bars(comparison, names)}</div>'
     table = f'<div class="scroll">{_table(comparison, names)}</div>'
-    return _section("At a glance", shown, cards) + _section("All numbers", best, table)
+    return _section("At a glance", note, cards) + _section("All numbers", best, table)
 
 
 def _over_time(report: PageContent) -> str:
@@ -325,19 +325,20 @@ def _map(report: PageContent) -> str:
     # Radio buttons and the style's :checked make tabs without a script.
     tabs, inputs, panels = [], [], []
     for number, (outcome, name) in enumerate(zip(report.outcomes, report.names, strict=True)):
-        chosen = " checked" if number == 0 else ""
+        attribute = " checked" if number == 0 else ""
         label = escape(name)
         inputs.append(
-            f'<input type="radio" name="map" id="tab{number}" aria-label="{label}"{chosen}>'
+            f'<input type="radio" name="map" id="tab{number}" aria-label="{label}"{attribute}>'
         )
         tabs.append(f'<label class="p{number}" for="tab{number}">{label}</label>')
         panels.append(svg.panel(outcome, window, name))
-    passed = window.began - svg.earliest(report.outcomes)
-    since = f"{terminal.duration(passed)} after the first submission on"
-    shown, there = len(window.gpus_by_node), len(report.gpus_by_node)
+    offset = window.began - svg.earliest(report.outcomes)
+    since = f"{terminal.duration(offset)} after the first submission on"
+    shown_nodes, all_nodes = len(window.gpus_by_node), len(report.gpus_by_node)
     note = (
         f"{terminal.duration(window.ended - window.began)}, from {since}; "
-        f"{shown} of {terminal.plural(there, 'node')}. A row is a node, as high as its GPUs. "
+        f"{shown_nodes} of {terminal.plural(all_nodes, 'node')}. "
+        "A row is a node, as high as its GPUs. "
         "Coloured: gangs on several nodes, a colour each (colours repeat). Grey: jobs on one node. "
         "Red edge: preempted, or lost its node. Point at a bar for its job."
     )

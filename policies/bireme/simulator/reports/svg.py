@@ -1,8 +1,8 @@
 """Plots as SVG in a frame of HTML labels, without a plotting library.
 
-The drawing, a field of 1000 by 1000, is stretched to the width of the screen, while lines keep
-their width and labels, which are text beside the drawing, their size. Colours are classes that the
-page's style defines for light and dark.
+The drawing, a field of 1000 by 1000, is stretched to the width of the screen. Lines keep their
+width. Labels are text beside the drawing and keep their size. Colours are classes that the page's
+style defines for light and dark.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ _SECONDS_STEPS: Final = tuple(
 )
 _LINEAR_STEPS: Final = 4
 _SECONDS_TICKS: Final = 6
-"""An axis has at most so many."""
+"""The maximum number of ticks on an axis."""
 _LOG_SECONDS: Final = {
     **{n * unit: n == 1 for unit in (1.0, _MINUTE, _HOUR) for n in (1, 10)},
     **{n * _DAY: True for n in (1, 10, 100, 1000)},
@@ -45,7 +45,7 @@ class Axis:
     is_log: bool = False
 
     def share(self, values: FloatArray) -> FloatArray:
-        """Return the places of ``values``; what lies outside is at the ends."""
+        """Return the places of ``values``, clipped to the ends of the axis."""
         low, high = self.low, self.high
         if self.is_log:
             low, high = log10(low), log10(high)
@@ -59,11 +59,11 @@ class Axis:
 
 
 def linear(high: float, label: Callable[[float], str]) -> Axis:
-    """Make an axis from 0 to at least ``high``, which ends on a tick."""
-    least = max(high, 1e-9) / _LINEAR_STEPS
-    power = 10.0 ** floor(log10(least))
-    # The tolerance keeps a step that only rounding made too small.
-    step = next(n * power for n in (1, 2, 2.5, 5, 10) if n * power >= least * (1 - 1e-9))
+    """Make an axis that ends on a tick, from 0 to at least ``high``."""
+    min_step = max(high, 1e-9) / _LINEAR_STEPS
+    power = 10.0 ** floor(log10(min_step))
+    # The tolerance accepts a step that is too small by rounding only.
+    step = next(n * power for n in (1, 2, 2.5, 5, 10) if n * power >= min_step * (1 - 1e-9))
     steps = max(1, ceil(high / step - 1e-9))
     ticks = tuple((n * step, label(n * step)) for n in range(steps + 1))
     return Axis(0.0, steps * step, ticks)
@@ -89,7 +89,7 @@ def log_factor(high: float) -> Axis:
 
 
 def _logarithmic(high: float, ticks: Sequence[tuple[float, str]]) -> Axis:
-    """Make an axis from 1, the first of ``ticks``, to the one at or above ``high``."""
+    """Make an axis from 1, the first of ``ticks``, to the tick at or above ``high``."""
     # The tolerance keeps rounding from adding a tick.
     end = next((value for value, _ in ticks[1:] if value >= high * (1 - 1e-9)), ticks[-1][0])
     return Axis(1.0, end, tuple(tick for tick in ticks if tick[0] <= end), is_log=True)
@@ -150,10 +150,10 @@ def _steps(edges: FloatArray, values: FloatArray) -> tuple[FloatArray, FloatArra
     return np.repeat(edges, 2)[1:-1], np.repeat(values, 2)
 
 
-def box(left: float, top: float, width: float, height: float, classes: str = "") -> str:
+def box(x: float, top: float, width: float, height: float, classes: str = "") -> str:
     """Draw a rectangle in the drawing's own units."""
     named = f' class="{classes}"' if classes else ""
-    return f'<rect{named} x="{left:.1f}" y="{top:.1f}" width="{width:.1f}" height="{height:.1f}"/>'
+    return f'<rect{named} x="{x:.1f}" y="{top:.1f}" width="{width:.1f}" height="{height:.1f}"/>'
 
 
 # --- GPUs in use and gangs waiting over time, and the distribution of waits ----------------------
@@ -172,7 +172,7 @@ def usage(outcomes: Sequence[Outcome], names: Sequence[str]) -> str:
     up = Axis(0.0, max(total, 1), ((0.0, "0"), (total, terminal.count(total))))
     strips = []
     for number, (outcome, name) in enumerate(zip(outcomes, names, strict=True)):
-        used = metrics.binned(outcome.series.times - began, outcome.series.used_gpus, edges)
+        used = metrics.bin_means(outcome.series.times - began, outcome.series.used_gpus, edges)
         corners = _steps(edges, used)
         # Down to the axis at both ends: the area is filled.
         area = np.pad(corners[0], 1, mode="edge"), np.pad(corners[1], 1)
@@ -183,8 +183,8 @@ def usage(outcomes: Sequence[Outcome], names: Sequence[str]) -> str:
         )
         says = f"GPUs in use over time under {name}, {np.mean(used):.0f} of {outcome.total_gpus}"
         is_last = number == len(outcomes) - 1
-        below = across if is_last else replace(across, ticks=())
-        drawing = plot(below, up, layers, height=72, says=says)
+        axis = across if is_last else replace(across, ticks=())
+        drawing = plot(axis, up, layers, height=72, says=says)
         strips.append(f'<div class="strip"><h4>{escape(name)}</h4>{drawing}</div>')
     return "".join(strips)
 
@@ -193,7 +193,7 @@ def waiting(outcomes: Sequence[Outcome]) -> str:
     """Draw the gangs waiting over time, a line per policy."""
     began, edges, across = _time(outcomes)
     queues = [
-        metrics.binned(one.series.times - began, one.series.waiting, edges) for one in outcomes
+        metrics.bin_means(one.series.times - began, one.series.waiting, edges) for one in outcomes
     ]
     up = linear(largest(queues), terminal.count)
     lines = [
@@ -205,12 +205,12 @@ def waiting(outcomes: Sequence[Outcome]) -> str:
 
 def distributions(outcomes: Sequence[Outcome]) -> str:
     """Draw the cumulative distributions of wait, completion time and slowdown over jobs."""
-    shown: tuple[tuple[str, Quantity, Callable[[float], Axis]], ...] = (
-        ("Wait until the first start", metrics.waited_seconds, log_seconds),
+    quantities: tuple[tuple[str, Quantity, Callable[[float], Axis]], ...] = (
+        ("Wait until the first start", metrics.wait_seconds, log_seconds),
         ("Job completion time", metrics.completion_seconds, log_seconds),
         ("Slowdown", metrics.slowdowns, log_factor),
     )
-    cards = (_distribution(title, quantity, axis, outcomes) for title, quantity, axis in shown)
+    cards = (_distribution(title, quantity, axis, outcomes) for title, quantity, axis in quantities)
     return "".join(cards)
 
 
@@ -245,10 +245,10 @@ def _time(outcomes: Sequence[Outcome]) -> tuple[float, FloatArray, Axis]:
 
 # --- The map: gangs on GPUs in the busiest hours, node by node, a panel per policy ----------------
 #
-# Every policy is shown in the same hours and on the same nodes, chosen once: the stretch in which
-# most gangs waited under the first policy, as long as it can be without more bars than an eye or a
-# browser takes, on the nodes that worked most. A row is a node and has a lane per GPU. Which GPU of
-# its node a replica has is not simulated, so bars take the lowest free lanes.
+# All policies are drawn in the same hours and on the same nodes. The hours are the period in which
+# most gangs waited under the first policy, limited by the number of bars that a reader or a browser
+# can handle. The nodes are those with most GPU-seconds. A row is a node and has a lane per GPU. The
+# simulation does not assign GPUs to replicas, so bars take the lowest free lanes.
 
 MAX_NODES: Final = 24
 MAX_SPANS_PER_NODE: Final = 40
@@ -264,7 +264,7 @@ _SHADES: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class GanttWindow:
-    """The part on show: seconds after the start of the trace, and GPUs by node, in order."""
+    """The part drawn: seconds after the start of the trace, and GPUs by node, in order."""
 
     began: float
     ended: float
@@ -282,14 +282,14 @@ class _Stay:
 
 
 def choose(outcomes: Sequence[Outcome], gpus_by_node: Mapping[str, int]) -> GanttWindow:
-    """Choose the busiest hours and the nodes that worked most in them, all when they are few."""
+    """Choose the busiest hours and the nodes with most GPU-seconds in them."""
     whole = GanttWindow(
         earliest(outcomes),
         max(metrics.last_end(one) for one in outcomes),
         {name: gpus for name, gpus in gpus_by_node.items() if gpus},
     )
     seconds = min(max(whole.ended - whole.began, 1.0), MAX_SECONDS)
-    # Halved until the bars can be told apart.
+    # Halve the window until the bars are distinct.
     window = _busiest(outcomes[0], whole, seconds)
     while seconds / 2 >= MIN_SECONDS and _is_crowded(outcomes, window):
         seconds /= 2
@@ -313,13 +313,15 @@ def _busiest(outcome: Outcome, whole: GanttWindow, seconds: float) -> GanttWindo
 
 
 def _hardest_working(outcome: Outcome, window: GanttWindow) -> dict[str, int]:
-    worked = dict.fromkeys(window.gpus_by_node, 0.0)
+    gpu_seconds = dict.fromkeys(window.gpus_by_node, 0.0)
     for node, stays in _stays(outcome, window).items():
         for stay in stays:
-            held = min(stay.segment.ended, window.ended) - max(stay.segment.began, window.began)
-            worked[node] += held * stay.gpus
-    most = sorted(worked, key=lambda node: -worked[node])[:MAX_NODES]
-    return {node: gpus for node, gpus in window.gpus_by_node.items() if node in most}
+            duration_seconds = min(stay.segment.ended, window.ended) - max(
+                stay.segment.began, window.began
+            )
+            gpu_seconds[node] += duration_seconds * stay.gpus
+    busiest = sorted(gpu_seconds, key=lambda node: -gpu_seconds[node])[:MAX_NODES]
+    return {node: gpus for node, gpus in window.gpus_by_node.items() if node in busiest}
 
 
 def _is_crowded(outcomes: Sequence[Outcome], window: GanttWindow) -> bool:
@@ -329,23 +331,23 @@ def _is_crowded(outcomes: Sequence[Outcome], window: GanttWindow) -> bool:
 
 def _stays(outcome: Outcome, window: GanttWindow) -> dict[str, list[_Stay]]:
     """Return the stays with GPUs on each node of the window, in order of begin."""
-    found: dict[str, list[_Stay]] = {node: [] for node in window.gpus_by_node}
+    stays_by_node: dict[str, list[_Stay]] = {node: [] for node in window.gpus_by_node}
     for job, record in enumerate(outcome.jobs):
         for segment in record.segments:
             if segment.began < window.ended and segment.ended > window.began:
                 for node, gpus in metrics.gpus_by_node(record, segment).items():
-                    if gpus and node in found:
-                        found[node].append(_Stay(job, record, segment, gpus))
-    for stays in found.values():
+                    if gpus and node in stays_by_node:
+                        stays_by_node[node].append(_Stay(job, record, segment, gpus))
+    for stays in stays_by_node.values():
         stays.sort(key=lambda stay: (stay.segment.began, stay.job))
-    return found
+    return stays_by_node
 
 
 def panel(outcome: Outcome, window: GanttWindow, name: str) -> str:
     """Draw the map of one policy."""
     rows = len(window.gpus_by_node)
-    least, most = _ROW_PIXELS
-    high = min(max(_MAP_PIXELS // max(rows, 1) - _GAP_PIXELS, least), most)
+    min_pixels, max_pixels = _ROW_PIXELS
+    high = min(max(_MAP_PIXELS // max(rows, 1) - _GAP_PIXELS, min_pixels), max_pixels)
     pixels = rows * (high + _GAP_PIXELS)
     drawing, node_labels = [], []
     stays = _stays(outcome, window)
@@ -356,10 +358,10 @@ def panel(outcome: Outcome, window: GanttWindow, name: str) -> str:
         for stay, lanes in _in_lanes(stays[node], gpus):
             drawing.append(_bar(stay, lanes, top, high / gpus, window))
     across = seconds(window.ended - window.began)
-    longest = min(max(map(len, stays), default=0), _MAX_NAME)
+    name_length = min(max(map(len, stays), default=0), _MAX_NAME)
     says = f"GPUs held by each job on {terminal.plural(rows, 'node')} under {name}"
     return (
-        f'<div class="map" style="--height:{pixels}px;--longest:{longest}">'
+        f'<div class="map" style="--height:{pixels}px;--longest:{name_length}">'
         f'<div class="up">{"".join(node_labels)}</div>'
         f'<svg viewBox="0 0 {SIDE} {pixels}" preserveAspectRatio="none" role="img" '
         f'aria-label="{escape(says)}">{"".join(drawing)}</svg>'
@@ -368,7 +370,7 @@ def panel(outcome: Outcome, window: GanttWindow, name: str) -> str:
 
 
 def _in_lanes(stays: Sequence[_Stay], gpus: int) -> Iterator[tuple[_Stay, list[int]]]:
-    """Yield each stay with the lanes it takes, the lowest that are free at its begin."""
+    """Yield each stay with its lanes, the lowest free ones at its begin."""
     free_from = [-np.inf] * gpus
     for stay in stays:
         free = [lane for lane in range(gpus) if free_from[lane] <= stay.segment.began]
@@ -380,14 +382,18 @@ def _in_lanes(stays: Sequence[_Stay], gpus: int) -> Iterator[tuple[_Stay, list[i
 
 def _bar(stay: _Stay, lanes: Sequence[int], top: float, lane: float, window: GanttWindow) -> str:
     across = Axis(window.began, window.ended, ())
-    left, right = SIDE * across.share(np.array([stay.segment.began, stay.segment.ended]))
+    x, x_end = SIDE * across.share(np.array([stay.segment.began, stay.segment.ended]))
     rows = [(top + first * lane, count * lane) for first, count in _neighbours(lanes)]
-    runs = [box(left, at, right - left, high) for at, high in rows]
+    runs = [box(x, y, x_end - x, high) for y, high in rows]
     if stay.segment.ended_by in ("preempted", "node lost") and stay.segment.ended <= window.ended:
-        runs += [box(right - 2, at, 2, high, "cut") for at, high in rows]
-    held = metrics.gpus_by_node(stay.record, stay.segment)
-    kind = f"gang g{stay.job % _COLOURS}" if len(held) > 1 else f"solo s{stay.job % _SHADES}"
-    return f'<g class="{kind}"><title>{escape(_title(stay, held))}</title>{"".join(runs)}</g>'
+        runs += [box(x_end - 2, y, 2, high, "cut") for y, high in rows]
+    gpus_by_node = metrics.gpus_by_node(stay.record, stay.segment)
+    kind = (
+        f"gang g{stay.job % _COLOURS}" if len(gpus_by_node) > 1 else f"solo s{stay.job % _SHADES}"
+    )
+    return (
+        f'<g class="{kind}"><title>{escape(_title(stay, gpus_by_node))}</title>{"".join(runs)}</g>'
+    )
 
 
 def _neighbours(lanes: Sequence[int]) -> list[tuple[int, int]]:
@@ -401,9 +407,9 @@ def _neighbours(lanes: Sequence[int]) -> list[tuple[int, int]]:
     return runs
 
 
-def _title(stay: _Stay, held: Mapping[str, int]) -> str:
+def _title(stay: _Stay, gpus_by_node: Mapping[str, int]) -> str:
     segment, job = stay.segment, stay.record.job
-    gpus, nodes = sum(held.values()), len(held)
+    gpus, nodes = sum(gpus_by_node.values()), len(gpus_by_node)
     return (
         f"{job.name}: {terminal.plural(gpus, 'GPU')} on {terminal.plural(nodes, 'node')}, "
         f"{terminal.duration(segment.ended - segment.began)}, {segment.ended_by}; "

@@ -14,7 +14,7 @@ _UNITS: Final = (
     (0.995, 1.0, "s"),
     (0.0, 0.001, "ms"),
 )
-"""Least seconds, seconds per unit, unit."""
+"""Minimum seconds, seconds per unit, unit."""
 _LARGE: Final = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e5, "k"))
 
 
@@ -22,16 +22,16 @@ def duration(seconds: float) -> str:
     """Return ``40 ms``, ``75 s``, ``12 min``, ``3.4 h``, ``2.1 d``."""
     if not seconds:
         return "0 s"
-    per, unit = next((per, unit) for least, per, unit in _UNITS if abs(seconds) >= least)
+    per, unit = next((per, unit) for minimum, per, unit in _UNITS if abs(seconds) >= minimum)
     return f"{digits(seconds / per)} {unit}"
 
 
 def digits(value: float) -> str:
     """Return two or three significant digits: ``0.07``, ``3.4``, ``128``, ``2.5 M``."""
     size = abs(value)
-    for least, letter in _LARGE:
-        if size >= least:
-            return f"{value / (1e3 if letter == 'k' else least):.3g} {letter}"
+    for minimum, letter in _LARGE:
+        if size >= minimum:
+            return f"{value / (1e3 if letter == 'k' else minimum):.3g} {letter}"
     if size >= 9.95 or not size:
         return f"{value:.0f}"
     return f"{value:.1f}" if size >= 0.995 else f"{value:.2f}"
@@ -52,8 +52,8 @@ def count(value: float) -> str:
     return f"{value:,.0f}" if value == round(value) or value >= 1000 else f"{value:.1f}"
 
 
-def worded(key: str) -> Callable[[float], str]:
-    """Return how values of a key of metrics are written."""
+def formatter_of(key: str) -> Callable[[float], str]:
+    """Return the function that writes the values of a metric key."""
     if key.endswith("_seconds"):
         return duration
     if key in ("gpu_utilisation", "mean_fragmentation"):
@@ -69,12 +69,12 @@ def plural(number: int, noun: str) -> str:
 
 
 def short_names(policies: Sequence[str]) -> list[str]:
-    """Return ``policies`` without the parts (orderer/placer/sizer) that all of them share."""
+    """Return ``policies`` without their common parts (orderer/placer/sizer)."""
     parts = [policy.split("/") for policy in policies]
     if len(policies) < 2 or len({len(one) for one in parts}) > 1:
         return list(policies)
-    differing = [at for at in range(len(parts[0])) if len({one[at] for one in parts}) > 1]
-    return ["/".join(one[at] for at in differing) or "/".join(one) for one in parts]
+    differing = [index for index in range(len(parts[0])) if len({one[index] for one in parts}) > 1]
+    return ["/".join(one[index] for index in differing) or "/".join(one) for one in parts]
 
 
 HIGHER_IS_BETTER: Final = frozenset({"finished", "gpu_utilisation"})
@@ -87,7 +87,7 @@ LOWER_IS_BETTER: Final = frozenset(
 
 
 def best(comparison: Comparison, key: str) -> frozenset[str]:
-    """Return the policies with the best mean of ``key``; none where no value is better."""
+    """Return the policies with the best mean of ``key``; empty if all means are equal."""
     means = {line.policy: line.means[key].mean for line in comparison.results if key in line.means}
     if key not in HIGHER_IS_BETTER | LOWER_IS_BETTER or len(set(means.values())) < 2:
         return frozenset()
@@ -96,33 +96,33 @@ def best(comparison: Comparison, key: str) -> frozenset[str]:
 
 
 def caveats(comparison: Comparison) -> Sequence[str]:
-    """Return in sentences what limits the meaning of the numbers."""
-    found = []
+    """Return sentences about the limits of the numbers."""
+    sentences = []
     finished = {line.means["finished"].mean for line in comparison.results}
     if len(finished) > 1:
-        found.append(
+        sentences.append(
             "The policies did not finish the same number of jobs: waits, completion times, "
             "slowdowns and fairness are over those that each did start or finish."
         )
     elif any(line.means["finished"].mean < line.means["jobs"].mean for line in comparison.results):
-        found.append("Some jobs did not finish; they count in no completion time.")
+        sentences.append("Some jobs did not finish; they count in no completion time.")
     for line in comparison.results:
         if line.means["fallbacks"].mean:
             cycles = count(line.means["fallbacks"].mean)
-            found.append(
+            sentences.append(
                 f"{line.policy} gave no valid answer in {cycles} cycles; there the default rules "
                 "decided, so the numbers are not all its own."
             )
     if comparison.is_settled:
-        found.append(
+        sentences.append(
             f"All {len(comparison.seeds)} seeds gave the same: nothing here depends on chance, "
             "so the intervals are empty."
         )
     elif 1 < len(comparison.seeds) < 5:
-        found.append(
+        sentences.append(
             f"Intervals over only {len(comparison.seeds)} seeds are narrower than they should be."
         )
-    return found
+    return sentences
 
 
 COLUMNS: Final = {
@@ -159,7 +159,7 @@ def table(comparison: Comparison, columns: Mapping[str, str] = COLUMNS) -> str:
     rows = [
         [
             name,
-            *(worded(k)(line.means[k].mean) if k in line.means else "none" for k in columns),
+            *(formatter_of(k)(line.means[k].mean) if k in line.means else "none" for k in columns),
             _ratio(line),
         ]
         for name, line in zip(names, comparison.results, strict=True)
@@ -181,11 +181,11 @@ class ProgressLine:
         self._next = clock()
 
     def show(self, what: str, done: int, total: int) -> None:
-        """Show ``done`` of ``total`` of ``what``; not more often than an eye can follow."""
+        """Show ``done`` of ``total`` of ``what``, at most ten times a second."""
         if not self._is_shown or self._clock() < self._next:
             return
         self._next = self._clock() + _SECONDS_BETWEEN
-        share = done / max(total, 1)  # of no jobs at all, too
+        share = done / max(total, 1)  # total may be 0
         bar = ("=" * round(share * _BAR_WIDTH)).ljust(_BAR_WIDTH)
         self._stream.write(f"\r\x1b[K[{bar}] {100 * share:3.0f} %  {what}")
         self._stream.flush()
@@ -209,8 +209,8 @@ def _ratio(line: PolicyResult) -> str:
 
 def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str | float]]) -> list[str]:
     """Return the lines of a Markdown table; numbers as :func:`number` writes them."""
-    words = ([cell if isinstance(cell, str) else number(cell) for cell in row] for row in rows)
-    return [_line(cells) for cells in (columns, ["---"] * len(columns), *words)]
+    texts = ([cell if isinstance(cell, str) else number(cell) for cell in row] for row in rows)
+    return [_line(cells) for cells in (columns, ["---"] * len(columns), *texts)]
 
 
 def number(value: float) -> str:

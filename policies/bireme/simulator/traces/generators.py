@@ -1,8 +1,8 @@
 """Seeded workloads: random ones with known laws, Gavel's, and one built to starve.
 
-Each generator is a function of keyword arguments alone, so that ``gen:poisson?jobs=500&rate=30``
-can name every one of them. The same arguments give the same trace. ``rate`` is in arrivals an
-hour, ``sizes`` is a mix of gang sizes, GPUs and their shares: ``1:0.7,8:0.3``.
+Each generator has only keyword arguments, so that ``gen:poisson?jobs=500&rate=30`` can name all of
+them. The same arguments give the same trace. ``rate`` is in arrivals an hour. ``sizes`` is a mix of
+gang sizes, GPUs and their shares: ``1:0.7,8:0.3``.
 """
 
 from collections.abc import Sequence
@@ -70,7 +70,7 @@ def diurnal(
     gpus_per_node: int = 8,
     seed: int = 0,
 ) -> Trace:
-    """Draw Poisson arrivals whose rate follows the day, some of them sweeps of many equal jobs.
+    """Draw Poisson arrivals with a daily rhythm, some of them sweeps of many equal jobs.
 
     The rate at time ``t`` is ``rate * (1 + swing * cos(2 pi (t / 24 h - peak_hour / 24)))``, drawn
     by thinning (Lewis and Shedler, 1979). With ``burst_chance`` an arrival is a parameter sweep: a
@@ -79,7 +79,7 @@ def diurnal(
     require_positive(jobs=jobs, rate=rate, users=users, burst_jobs=burst_jobs)
     require_share(swing=swing, burst_chance=burst_chance)
     rng = np.random.default_rng(seed)
-    arrivals = _thinned(rng, jobs, rate, swing, peak_hour)
+    arrivals = _thin_arrivals(rng, jobs, rate, swing, peak_hour)
     is_burst = rng.random(jobs) < burst_chance
     copies = np.where(is_burst, rng.geometric(min(1.0, 1.0 / burst_jobs), jobs), 1)
     of = np.repeat(np.arange(jobs), copies)[:jobs]
@@ -101,8 +101,9 @@ def adversarial(
 ) -> Trace:
     """Make endless small jobs beside one large gang; a policy that fills every hole starves it.
 
-    The small ones arrive evenly and ask together for ``load`` times the cluster, so above 1 no hole
-    ever lasts. The gang ``large`` arrives when the cluster has just filled up. Nothing is random.
+    The small jobs arrive evenly and together request ``load`` times the cluster, so above 1 every
+    hole fills at once. The gang ``large`` arrives at the first moment when the cluster is full.
+    Nothing is random.
     """
     require_positive(jobs=jobs, cluster_gpus=cluster_gpus, load=load, small_gpus=small_gpus)
     require_positive(small_seconds=small_seconds, large_gpus=large_gpus)
@@ -128,15 +129,16 @@ def gavel(
     gpus_per_node: int = 8,
     seed: int = 0,
 ) -> Trace:
-    """Draw jobs of 26 kinds, each at the speeds that were measured for it on ``gpu``.
+    """Draw jobs of 26 kinds, each at its measured speeds on ``gpu``.
 
-    Narayanan et al., OSDI 2020; stanford-futuredata/gavel, ``scheduler/utils.py``: arrivals are a
-    Poisson process; a job's GPUs are drawn from a mix, its kind evenly from those measured with so
-    many, its minutes from ``10^U(1.5, 3)`` or, one time in five, from ``10^U(3, 4)``. It runs so
-    long on the fewest nodes; spread over more it is as much slower as was measured.
+    Narayanan et al., OSDI 2020; stanford-futuredata/gavel, ``scheduler/utils.py``. Arrivals are a
+    Poisson process. A job draws its GPUs from a mix, and its kind uniformly from those measured
+    with so many GPUs. It draws its minutes from ``10^U(1.5, 3)`` or, one time in five, from
+    ``10^U(3, 4)``. That is its run time on the fewest nodes; on more nodes it is slower as
+    measured.
 
-    ``speeds`` is Gavel's throughput file. Raises TraceError where nothing was measured on such
-    GPUs, or with so many of them.
+    ``speeds`` is Gavel's throughput file. Raises TraceError without measurements of such GPUs, or
+    of so many.
     """
     require_positive(jobs=jobs, rate=rate)
     if not speeds:
@@ -145,32 +147,34 @@ def gavel(
     kinds_of = cache(lambda gpus: table.jobs(gpu, gpus))
     rng = np.random.default_rng(seed)
     times = np.cumsum(rng.exponential(HOUR / rate, jobs)).tolist()
-    drawn = draw_sizes(rng, sizes, jobs).tolist()
+    gpu_counts = draw_sizes(rng, sizes, jobs).tolist()
     is_long, power = rng.random(jobs) < _GAVEL_LONG_SHARE, rng.random(jobs)
     runs = (60.0 * 10 ** np.where(is_long, 3 + power, 1.5 + 1.5 * power)).tolist()
-    found = []
-    for i, (submitted, gpus, seconds) in enumerate(zip(times, drawn, runs, strict=True), start=1):
+    trace_jobs = []
+    for i, (submitted, gpus, seconds) in enumerate(
+        zip(times, gpu_counts, runs, strict=True), start=1
+    ):
         kind, tasks = str(rng.choice(kinds_of(gpus))), tasks_of_gpus(gpus, 1)
         job = TraceJob(f"job-{i}", submitted, tasks, seconds, application=kind)
         law = table.speed(kind, gpu, gpus_per_node)
         steps = seconds * law.steps_per_second({"worker": gpus}, ceil(gpus / gpus_per_node))
-        found.append(replace(job, speed=law, steps=steps))
-    return in_order("gavel", found)
+        trace_jobs.append(replace(job, speed=law, steps=steps))
+    return in_order("gavel", trace_jobs)
 
 
-def _thinned(
+def _thin_arrivals(
     rng: np.random.Generator, jobs: int, rate: float, swing: float, peak_hour: float
 ) -> FloatArray:
-    """Draw ``jobs`` arrival times, shape (jobs,), by thinning those at the rate of the peak."""
-    kept: list[FloatArray] = []
+    """Draw ``jobs`` arrival times, shape (jobs,), by thinning arrivals at the peak rate."""
+    chunks: list[FloatArray] = []
     now = 0.0
-    while sum(map(len, kept)) < jobs:
+    while sum(map(len, chunks)) < jobs:
         times = now + np.cumsum(rng.exponential(HOUR / (rate * (1 + swing)), jobs))
         phase = 2 * np.pi * (times / DAY - peak_hour / 24)
         accepted = rng.random(jobs) * (1 + swing) < 1 + swing * np.cos(phase)
-        kept.append(times[accepted])
+        chunks.append(times[accepted])
         now = float(times[-1])
-    return np.concatenate(kept)[:jobs]
+    return np.concatenate(chunks)[:jobs]
 
 
 def draw_durations(
@@ -228,7 +232,7 @@ def gpu_trace(
 
 
 def in_order(name: str, jobs: Sequence[TraceJob], nodes: Sequence[Node] = ()) -> Trace:
-    """Return a generated trace, its jobs by submission; TraceError when nothing arrived."""
+    """Return a generated trace, its jobs by submission; TraceError without jobs."""
     if not jobs:
         raise TraceError(f"gen:{name}: no job arrived; raise the rate or the number of steps")
     ordered = sorted(jobs, key=lambda job: job.submitted)

@@ -1,7 +1,7 @@
 """Job logs with one row a job: Philly, Helios, Acme, Tiresias and Muri.
 
-All states count, because a job that failed or was cancelled ran all the same; jobs without GPUs
-are left out. What a log does not say of CPU and memory is in proportion to the GPUs
+All states count, because failed and cancelled jobs ran too. Jobs without GPUs are left out. CPU and
+memory that a log does not state are in proportion to the GPUs
 (:func:`~bireme.simulator.traces.tables.tasks_of_gpus`).
 """
 
@@ -21,7 +21,7 @@ from bireme.simulator.workload import Trace, TraceJob
 
 
 def read_acme(path: Path, *, gpus_per_node: int = 8) -> Trace:
-    """GPU jobs of Shanghai AI Lab's clusters Seren and Kalos, 2023, CPU as the log states it.
+    """Read GPU jobs of Shanghai AI Lab's clusters Seren and Kalos, 2023, with logged CPU.
 
     ``trace_seren.csv`` and ``trace_kalos.csv`` as the README of InternLM/AcmeTrace gives them
     (commit 6d6ac9c, "Schema"). Kalos also states memory, in ``mem_per_pod_GB``.
@@ -31,15 +31,16 @@ def read_acme(path: Path, *, gpus_per_node: int = 8) -> Trace:
     table = tables.read_table(path, (*names, *times), optional=("mem_per_pod_GB",))
     gpus, cores = table.counts("gpu_num"), table.counts("cpu_num")
     starts, ends = table.times("start_time"), table.times("end_time")
-    asked = zip(gpus, cores, _acme_memory_bytes(table, gpus), strict=True)
+    requests = zip(gpus, cores, _acme_memory_bytes(table, gpus), strict=True)
     columns = tables.JobColumns(
         names=table.texts("job_id"),
         submitted=table.times("submit_time"),
-        # The README says that duration is this, but in its own rows of Kalos it counts from the
-        # submission. Its column queue is the seconds a job waited, no queue's name.
+        # The README defines duration so, but in its rows of Kalos duration counts from the
+        # submission. The column queue is the wait in seconds, not a queue's name.
         run_seconds=[end - start for start, end in zip(starts, ends, strict=True)],
         tasks=[
-            tables.tasks_of_gpus(n, gpus_per_node, 1000 * cpu, memory) for n, cpu, memory in asked
+            tables.tasks_of_gpus(n, gpus_per_node, 1000 * cpu, memory)
+            for n, cpu, memory in requests
         ],
         gpus=gpus,
         users=table.texts("user"),
@@ -49,10 +50,10 @@ def read_acme(path: Path, *, gpus_per_node: int = 8) -> Trace:
 
 
 def _acme_memory_bytes(table: tables.CsvTable, gpus: list[int]) -> list[int]:
-    """Memory of the whole job: of its pods (Kalos), or in proportion to its GPUs (Seren, blank)."""
+    """Return a job's memory: of its pods (Kalos), or in proportion to its GPUs (Seren, blank)."""
     if "mem_per_pod_GB" not in table.columns:
         return [count * tables.MEMORY_BYTES_PER_GPU for count in gpus]
-    per_pod = table.numbers("mem_per_pod_GB", may_be_blank=True, least=0)
+    per_pod = table.numbers("mem_per_pod_GB", may_be_blank=True, minimum=0)
     return [
         count * tables.MEMORY_BYTES_PER_GPU if isnan(gigabytes) else round(gigabytes * 1e9) * pods
         for gigabytes, pods, count in zip(per_pod, table.counts("node_num"), gpus, strict=True)
@@ -60,21 +61,21 @@ def _acme_memory_bytes(table: tables.CsvTable, gpus: list[int]) -> list[int]:
 
 
 def read_helios(path: Path, *, gpus_per_node: int = 8) -> Trace:
-    """GPU jobs of SenseTime's clusters Venus, Earth, Saturn and Uranus, 2020, CPU as stated.
+    """Read GPU jobs of SenseTime's clusters Venus, Earth, Saturn and Uranus, 2020, with logged CPU.
 
     ``cluster_log.csv`` as the README of S-Lab-System-Group/HeliosData gives it (commit 106713b,
-    "Schema"). The queue is the virtual cluster ``vc``; ``queue`` is the seconds a job waited.
+    "Schema"). The queue is the virtual cluster ``vc``; ``queue`` is the wait in seconds.
     HeliosArtifact leaves out jobs without GPUs too (``framework/QSSF Service/utils.py``).
     """
     names = ("job_id", "user", "vc", "gpu_num", "cpu_num", "submit_time", "duration")
     table = tables.read_table(path, names)
     gpus, cores = table.counts("gpu_num"), table.counts("cpu_num")
-    asked = zip(gpus, cores, strict=True)
+    requests = zip(gpus, cores, strict=True)
     columns = tables.JobColumns(
         names=table.texts("job_id"),
         submitted=table.times("submit_time"),
         run_seconds=table.numbers("duration", may_be_blank=True),
-        tasks=[tables.tasks_of_gpus(count, gpus_per_node, 1000 * cpu) for count, cpu in asked],
+        tasks=[tables.tasks_of_gpus(count, gpus_per_node, 1000 * cpu) for count, cpu in requests],
         gpus=gpus,
         users=table.texts("user"),
         queues=table.texts("vc"),
@@ -86,9 +87,9 @@ _TIRESIAS = ("job_id", "num_gpu", "submit_time", "model_name", "duration")
 
 
 def read_tiresias(path: Path, *, gpus_per_node: int = 8) -> Trace:
-    """Jobs in the format of SymbioticLab/Tiresias (``simulator/60_job.csv``), times in seconds."""
+    """Read jobs in the format of SymbioticLab/Tiresias (``simulator/60_job.csv``), in seconds."""
     table = tables.read_table(path, _TIRESIAS)
-    # Muri's file looks alike; to read one as the other would be wrong by a thousand.
+    # Muri's file looks alike, but its times are milliseconds.
     if "iteration_time" in table.header:
         raise TraceError(
             f"{path}, line 1: it has the column iteration_time of Muri, whose times are "
@@ -98,10 +99,10 @@ def read_tiresias(path: Path, *, gpus_per_node: int = 8) -> Trace:
 
 
 def read_muri(path: Path, *, gpus_per_node: int = 8) -> Trace:
-    """Jobs in the format of Rivendile/Muri: Tiresias' columns and more, times in milliseconds.
+    """Read jobs in the format of Rivendile/Muri: Tiresias' columns and more, in milliseconds.
 
-    The column ``priority`` is no class that an owner stated: it is 1 in half of the rows, whatever
-    their size, run time and neighbours, so it was drawn.
+    The column ``priority`` is not read, because no owner stated it. It is 1 in half of the rows,
+    independent of size, run time and neighbours, so it was drawn at random.
     """
     table = tables.read_table(path, (*_TIRESIAS, "iteration_time"))
     return tables.trace_of(path.name, table, _tiresias_columns(table, 1000.0, gpus_per_node))
@@ -125,13 +126,13 @@ _PHILLY = ("timestamp", "duration", "num_gpus", "cluster")
 
 
 def read_philly(path: Path, *, gpus_per_node: int = 8, speeds: str = "", users: str = "") -> Trace:
-    """Jobs of Microsoft's Philly cluster, as the artifacts of Pollux and ElasticFlow carry them.
+    """Read jobs of Microsoft's Philly cluster, from the artifacts of Pollux or ElasticFlow.
 
-    The header decides: the whole cluster with a queue for each virtual cluster
-    (petuum/adaptdl, branch osdi21-artifact, ``simulator/traces/philly.csv``), or one virtual
-    cluster with models that ElasticFlow assigned. With ``users`` "vc" the virtual cluster of a job
-    is its user as well, to whom its service is charged; the log names no others. ``speeds`` is a
-    folder of pkusys/ElasticFlow's measurements, with which the jobs of the latter are elastic.
+    The header tells which. Pollux has the whole cluster with a queue for each virtual cluster
+    (petuum/adaptdl, branch osdi21-artifact, ``simulator/traces/philly.csv``). ElasticFlow has one
+    virtual cluster with assigned models. With ``users`` "vc" the virtual cluster of a job is also
+    its user, who is charged for its service; the log names no other users. ``speeds`` is a folder
+    of pkusys/ElasticFlow's measurements, which makes ElasticFlow's jobs elastic.
     """
     if "job_id" in tables.read_header(path):
         return _read_elasticflow(path, gpus_per_node, speeds)
@@ -160,10 +161,9 @@ def read_philly(path: Path, *, gpus_per_node: int = 8, speeds: str = "", users: 
 
 # --- ElasticFlow's jobs, at the speeds that it measured ------------------------------------------
 #
-# Its traces state the model and the global batch size of every job, and its folders of measurements
-# how fast that goes on how many GPUs. With these a job may run on any number of GPUs around its own
-# at which it was measured to run, one GPU a replica, with straight lines between the measurements.
-# It does the steps that it would in its run time on the GPUs it asks for.
+# Its traces state the model and the global batch size of every job. Its measurements give the speed
+# by number of GPUs. With them a job may run on any measured number of GPUs around its own, one GPU
+# a replica, with linear interpolation. Its steps are those of its run time on the requested GPUs.
 
 
 def _read_elasticflow(path: Path, gpus_per_node: int, speeds: str) -> Trace:
@@ -174,11 +174,11 @@ def _read_elasticflow(path: Path, gpus_per_node: int, speeds: str) -> Trace:
         return trace
     folder = Path(speeds).expanduser()
     measured = cache(lambda model: ElasticFlowTable.load(folder / f"{model}.csv"))
-    known = {path.stem for path in folder.glob("*.csv")}
+    models = {path.stem for path in folder.glob("*.csv")}
     laws = tables.laws_of(
         table,
         "model_name",
-        known,
+        models,
         lambda model, batch: measured(model).speed(batch),
         folder,
         "speeds",
@@ -188,7 +188,7 @@ def _read_elasticflow(path: Path, gpus_per_node: int, speeds: str) -> Trace:
 
 
 def _elastic(job: TraceJob, law: MeasuredSpeed) -> TraceJob:
-    """``job``, of one task, at the speeds of ``law``; TraceError where its own size never ran."""
+    """Return one-task ``job`` with the speeds of ``law``; TraceError if its size never ran."""
     (task,) = job.tasks
     if not _pace(law, task.replicas):
         raise TraceError(
@@ -202,7 +202,7 @@ def _elastic(job: TraceJob, law: MeasuredSpeed) -> TraceJob:
 
 
 def _running(law: MeasuredSpeed, task: Task) -> Iterator[int]:
-    """Every number of replicas around its own with which ``task`` runs, without a gap."""
+    """Yield the numbers of replicas around its own at which ``task`` runs, without a gap."""
     fewer, more = range(task.replicas, 0, -1), range(task.replicas, law.gpus[-1] + 1)
     for sizes in (fewer, more):
         yield from takewhile(lambda size: _pace(law, size) > 0, sizes)

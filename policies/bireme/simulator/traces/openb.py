@@ -2,9 +2,9 @@
 
 Pod lists ``name,cpu_milli,memory_mib,num_gpu,gpu_milli[,gpu_spec,qos,pod_phase,creation_time,
 deletion_time,scheduled_time]``, times in seconds. Every pod is a job of one replica, CPU-only pods
-included. A share of a GPU (``gpu_milli`` below 1000) asks for a whole one, because a
-device is the smallest unit that the scheduler counts. The node list is taken from
-``openb_node_list_all_node.csv`` beside the pod list, or from ``nodes``.
+included. A share of a GPU (``gpu_milli`` below 1000) becomes a whole one, because a device is the
+smallest unit that the scheduler counts. The node list is ``nodes``, or by default
+``openb_node_list_all_node.csv`` beside the pod list.
 """
 
 from collections import Counter
@@ -41,16 +41,16 @@ def read_openb(
 ) -> Trace:
     """Read all pods that ran, each from its scheduling to its deletion.
 
-    The re-sampled lists ``multigpu*`` have no times: for them, ``interval_seconds`` says how far
-    apart the pods come, in the order of the list, and ``run_seconds`` how long each runs. Pods
-    that name GPU models (``gpu_spec``) fit only nodes labelled with one of them, such as those
-    of the node list. Raises TraceError for a list without times when ``run_seconds`` is 0.
+    The re-sampled lists ``multigpu*`` have no times. Their pods arrive every ``interval_seconds``,
+    in the order of the list, and run for ``run_seconds``. Pods with GPU models (``gpu_spec``) fit
+    only nodes labelled with one of them, such as those of the node list. Raises TraceError for a
+    list without times when ``run_seconds`` is 0.
     """
     table = read_table(path, POD, optional=("gpu_spec", *TIMES))
     submitted, runs = _times(table, interval_seconds, run_seconds)
     shares = table.counts("gpu_milli")
     gpus = table.counts("num_gpu")
-    cores, memory = table.counts("cpu_milli"), table.numbers("memory_mib", least=0)
+    cores, memory = table.counts("cpu_milli"), table.numbers("memory_mib", minimum=0)
     tasks = list(map(_pod, cores, memory, gpus, table.texts("gpu_spec")))
     shared = sum(g == 1 and s < 1000 and r > 0 for g, s, r in zip(gpus, shares, runs, strict=True))
     return trace_of(
@@ -84,19 +84,19 @@ def _pod(cpu_millis: int, memory_mib: float, gpus: int, models: str) -> tuple[ga
     amounts = {CPU: cpu_millis, MEMORY: round(memory_mib * 2**20), GPU: gpus, PODS: 1}
     constraints = ANYWHERE
     if models:
-        wanted = tuple(sorted(set(models.split("|"))))
-        term = SelectorTerm((Requirement(GPU_MODEL_LABEL, SelectorOperator.IN, wanted),))
+        model_names = tuple(sorted(set(models.split("|"))))
+        term = SelectorTerm((Requirement(GPU_MODEL_LABEL, SelectorOperator.IN, model_names),))
         constraints = NodeConstraints(affinity_terms=(term,))
     return (gangs.Task("worker", 1, request_of(amounts), constraints=constraints),)
 
 
-def _nodes(pods: Path, given: str) -> list[Node]:
-    """Read the machines of the list named ``given``, or of the one beside the pod list, if any."""
-    path = Path(given) if given else pods.with_name(_NODE_LIST)
-    if not given and not path.is_file():
+def _nodes(pods: Path, node_list: str) -> list[Node]:
+    """Read the machines of the file ``node_list``, or of the list beside the pod list, if any."""
+    path = Path(node_list) if node_list else pods.with_name(_NODE_LIST)
+    if not node_list and not path.is_file():
         return []
     table = read_table(path, NODE)
-    cores, memory = table.counts("cpu_milli"), table.numbers("memory_mib", least=0)
+    cores, memory = table.counts("cpu_milli"), table.numbers("memory_mib", minimum=0)
     columns = (table.texts("sn"), table.texts("model"), cores, memory, table.counts("gpu"))
     return list(map(_node, *columns))
 

@@ -1,11 +1,11 @@
 """Jobs of Alibaba's PAI platform (clusterdata ``cluster-trace-gpu-v2020``, MLaaS, NSDI 2022).
 
-A folder with the tables as published: ``pai_job_table`` and ``pai_task_table``, and where they
-are there ``pai_instance_table`` (7.5 million rows: leave it out to read faster) and
-``pai_machine_spec``, each ``.csv``, ``.csv.gz`` or ``.tar.gz``. They have no header line; the
-``.header`` file beside a table names its columns, and without it the order published is taken.
-A job's tasks become its tasks, their instances the replicas. ``plan_cpu`` and ``plan_gpu`` are
-per cent of a core and of a GPU, ``plan_mem`` is GiB; a share of a GPU asks for a whole one.
+A folder has the tables as published: ``pai_job_table`` and ``pai_task_table``, and optionally
+``pai_instance_table`` (7.5 million rows: leave it out to read faster) and ``pai_machine_spec``.
+Each is ``.csv``, ``.csv.gz`` or ``.tar.gz``. They have no header line; the ``.header`` file beside
+a table names its columns. Without that file the published order applies. A job's tasks become its
+tasks, their instances the replicas. ``plan_cpu`` and ``plan_gpu`` are per cent of a core and of a
+GPU, ``plan_mem`` is GiB. A share of a GPU becomes a whole one.
 """
 
 from collections import Counter
@@ -34,13 +34,13 @@ HEADERS: Final = {
     ),
     "pai_machine_spec": ("machine", "gpu_type", "cap_cpu", "cap_mem", "cap_gpu"),
 }
-"""The columns of the tables, in the order published."""
+"""The columns of the tables, in the published order."""
 
 NO_INSTANCES: Final = "task without instances, left out"
 NAMED_TWICE: Final = "task named twice in its job, left out"
 SHARED: Final = "share of a GPU, rounded up to a whole one"
 
-_ENDED = frozenset({"Terminated", "Failed"})
+_FINAL_STATES = frozenset({"Terminated", "Failed"})
 _TASK = (
     *("job_name", "task_name", "inst_num", "start_time", "end_time"),
     *("plan_cpu", "plan_mem", "plan_gpu"),
@@ -53,8 +53,8 @@ _Spans = dict[str, tuple[float, float]]
 def read_pai(path: Path) -> Trace:
     """Read all jobs that ended and had instances, CPU-only jobs and parameter servers included.
 
-    A job is submitted at its own ``start_time`` and runs from the first start to the last end of
-    its instances, or of its tasks where the instance table is not there.
+    A job is submitted at its own ``start_time``. It runs from the first start to the last end of
+    its instances, or of its tasks without the instance table.
     """
     treatments: Counter[str] = Counter()
     gangs, spans = _tasks(path, treatments)
@@ -64,7 +64,7 @@ def read_pai(path: Path) -> Trace:
     names = table.texts("job_name")
     run_seconds = []
     for name, status in zip(names, table.texts("status"), strict=True):
-        is_whole = status in _ENDED and name in gangs
+        is_whole = status in _FINAL_STATES and name in gangs
         first, last = spans.get(name, (nan, nan)) if is_whole else (nan, nan)
         run_seconds.append(last - first)
     columns = tables.JobColumns(
@@ -102,7 +102,7 @@ def _rows(
 
 
 def _tasks(folder: Path, treatments: Counter[str]) -> tuple[dict[str, dict[str, Task]], _Spans]:
-    """Return every job's tasks by name, and from when to when they ran."""
+    """Return every job's tasks by name, and their first start and last end."""
     gangs: dict[str, dict[str, Task]] = {}
     spans: _Spans = {}
     for file, line, (job, name, instances, start, end, *plan) in _rows(
@@ -116,7 +116,7 @@ def _tasks(folder: Path, treatments: Counter[str]) -> tuple[dict[str, dict[str, 
         else:
             request, is_share = _request(file, line, *plan)
             treatments.update({SHARED: 1} if is_share else {})
-            # PAI's names of tasks that are no role (``tensorflow``) are workers.
+            # Task names that are not a role (``tensorflow``) become workers.
             role = Role(name.lower()) if name.lower() in set(Role) else Role.WORKER
             replicas = tables.count(file, line, "inst_num", instances)
             gangs[job][name] = Task(name, replicas, request, role, priority=role.default_priority)
@@ -125,29 +125,29 @@ def _tasks(folder: Path, treatments: Counter[str]) -> tuple[dict[str, dict[str, 
 
 
 def _request(file: str, line: int, cpu: str, memory: str, gpu: str) -> tuple[Request, bool]:
-    """Return what one instance asks, and whether that rounds up a share of a GPU."""
+    """Return the request of one instance, and whether it rounds up a share of a GPU."""
     plan = {"plan_cpu": cpu, "plan_mem": memory, "plan_gpu": gpu}
     amounts = [tables.number(file, line, name, cell, True, 0.0) for name, cell in plan.items()]
-    # A blank cell asks for nothing.
+    # A blank cell requests nothing.
     percent, gib, gpu_percent = (0.0 if isnan(amount) else amount for amount in amounts)
-    asked = {CPU: ceil(10 * percent), MEMORY: round(gib * 2**30), GPU: ceil(gpu_percent / 100)}
-    return request_of(asked | {PODS: 1}), gpu_percent % 100 > 0
+    resources = {CPU: ceil(10 * percent), MEMORY: round(gib * 2**30), GPU: ceil(gpu_percent / 100)}
+    return request_of(resources | {PODS: 1}), gpu_percent % 100 > 0
 
 
 def _stretch(spans: _Spans, job: str, file: str, line: int, start: str, end: str) -> None:
-    """Let ``spans[job]`` reach from ``start`` to ``end``; 0 or blank means it is not known."""
-    began = tables.number(file, line, "start_time", start, may_be_blank=True)
-    ended = tables.number(file, line, "end_time", end, may_be_blank=True)
-    if began > 0 and ended > 0:
-        first, last = spans.get(job, (began, ended))
-        spans[job] = min(first, began), max(last, ended)
+    """Extend ``spans[job]`` to cover ``start`` to ``end``; 0 or blank is unknown."""
+    start_seconds = tables.number(file, line, "start_time", start, may_be_blank=True)
+    end_seconds = tables.number(file, line, "end_time", end, may_be_blank=True)
+    if start_seconds > 0 and end_seconds > 0:
+        first, last = spans.get(job, (start_seconds, end_seconds))
+        spans[job] = min(first, start_seconds), max(last, end_seconds)
 
 
 def _instances(folder: Path) -> _Spans:
     spans: _Spans = {}
     if _find(folder, "pai_instance_table") is not None:
-        wanted = ("job_name", "start_time", "end_time")
-        for file, line, (job, start, end) in _rows(folder, "pai_instance_table", wanted):
+        columns = ("job_name", "start_time", "end_time")
+        for file, line, (job, start, end) in _rows(folder, "pai_instance_table", columns):
             _stretch(spans, job, file, line, start, end)
     return spans
 
@@ -160,7 +160,7 @@ def _machines(folder: Path) -> list[Node]:
         folder, "pai_machine_spec", HEADERS["pai_machine_spec"]
     ):
         cores, gib, gpus = (
-            tables.number(file, line, column, cell, least=0)
+            tables.number(file, line, column, cell, minimum=0)
             for column, cell in zip(("cap_cpu", "cap_mem", "cap_gpu"), capacity, strict=True)
         )
         offer = {CPU: int(1000 * cores), MEMORY: int(gib * 2**30), GPU: int(gpus)}

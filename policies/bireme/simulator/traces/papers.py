@@ -1,8 +1,8 @@
 """The workloads on which the papers of the learned schedulers were evaluated.
 
-What a paper states is marked with its section; what it leaves open is filled in as written here and
-open to change by argument. Each trace brings the machines of its paper. Jobs ask for the size they
-start with; how they would run at another size is a matter of speed laws, not of the trace.
+A docstring names the section of every fact that the paper states. It also lists the values filled
+in for open points; arguments change them. Each trace brings the machines of its paper. Jobs request
+their starting size. Speed laws, not traces, define their speed at other sizes.
 """
 
 from dataclasses import replace
@@ -25,7 +25,7 @@ _GIB: Final = 2**30
 
 
 def a2c(*, rate: float = 0.7, steps: int = 50, step_seconds: float = 1.0, seed: int = 0) -> Trace:
-    """Draw Bernoulli arrivals in the environment of A2cScheduler, which is that of DeepRM.
+    """Draw Bernoulli arrivals in the environment of A2cScheduler, the same as DeepRM's.
 
     Stated (A2cScheduler, sections 4.1 and 4.5): Bernoulli arrivals, rates 0.6 to 0.9, resources CPU
     and memory. From DeepRM (its public code): at most one job a step; 80 % run 1 to 3 steps, 20 %
@@ -46,8 +46,8 @@ def a2c(*, rate: float = 0.7, steps: int = 50, step_seconds: float = 1.0, seed: 
     return generators.in_order(
         "a2c",
         [
-            TraceJob(f"job-{i}", step * step_seconds, (_worker(*asked),), run * step_seconds)
-            for i, (step, run, asked) in enumerate(rows, start=1)
+            TraceJob(f"job-{i}", step * step_seconds, (_worker(*amounts),), run * step_seconds)
+            for i, (step, run, amounts) in enumerate(rows, start=1)
         ],
         [_machine("machine", cores=10, gib=10)],
     )
@@ -73,9 +73,9 @@ def tapfinger(
 
     Stated (sections 5.1 and 5.2): arrivals Poisson with ``rate`` tasks a step of 10 s, 64 tasks an
     agent (``tasks`` 0), a minimum of 2 CPUs and 1 GPU, pools of 16 CPUs and 16 GPUs (test-bed: 8).
-    Types equally likely (its public code): synthetic ones that take 4 steps, or 17 at the minimum;
-    on the test-bed those of table 2, whose longest durations, 262, 264 and 18 s, are read as those
-    at the minimum. A task reaches 1 to ``agents`` pools, every number equally likely (its code; the
+    Types are equally likely (its public code). Synthetic ones take 4 steps, or 17 at the minimum.
+    The test-bed has those of table 2; their longest durations, 262, 264 and 18 s, count as those at
+    the minimum. A task reaches 1 to ``agents`` pools, every number equally likely (its code; the
     text has a bandwidth rule).
     """
     generators.require_positive(agents=agents, rate=rate, step_seconds=step_seconds)
@@ -101,23 +101,25 @@ def tapfinger(
 def poisson_steps(rng: np.random.Generator, rate: float, count: int) -> IntArray:
     """Draw the steps at which ``count`` tasks arrive, shape (count,), ascending."""
     steps = np.empty(0, dtype=np.int64)
-    begun = 0
+    first_step = 0
     while len(steps) < count:
         arrivals = rng.poisson(rate, count)
-        steps = np.concatenate([steps, np.repeat(np.arange(begun, begun + count), arrivals)])
-        begun += count
+        steps = np.concatenate(
+            [steps, np.repeat(np.arange(first_step, first_step + count), arrivals)]
+        )
+        first_step += count
     return steps[:count]
 
 
 _DAS_CLUSTERS: Final = {"small": (8, 1.3), "medium": (32, 0.8), "large": (64, 0.5)}
-"""Machines of 4 GPUs, and the load filled in for them."""
+"""The number of machines of 4 GPUs, and the filled-in load."""
 
 _DAS_SIZES: Final = "1:0.10,2:0.15,4:0.20,8:0.25,16:0.23,32:0.07"
 _DAS_RUN_SECONDS: Final = 110 * 60.0
 
 
 def das(*, cluster: str = "small", jobs: int = 1000, load: float = 0.0, seed: int = 0) -> Trace:
-    """Draw a sample like the one DAS was evaluated on, of which the slides say little.
+    """Draw a sample like the one of DAS' evaluation, which its slides describe only in part.
 
     Stated (DAS slides, figure 3 and table 1): the Small cluster has 8 machines of 4 GPUs, jobs are
     of an Alibaba GPU trace, the mean fee is about 51 $ in every cluster, the mean completion time
@@ -155,11 +157,11 @@ def rlpto(*, mix: int = 1, interval_seconds: float = 0.0) -> Trace:
     """Make the twelve tasks of RLPTO's reward experiment in one of its mixes of priorities.
 
     Stated (section VII-B, part 4 and table V): four tasks each on 120 000, 60 000 and 40 000
-    images, with the priorities of the table's sequences; 5 is urgent (row 2's count of fours
-    contradicts its sequence, which is taken); 12 nodes in three clusters. Filled in: a task is one
-    parameter server and three workers, a node each, so that three run at once; its run time is
-    proportional to its images and in sum three times the 8498 s of fair scheduling (table II); all
-    arrive at once (``interval_seconds`` 0); the class value is 100 times the priority. Nothing is
+    images, with the priorities of the table's sequences; 5 is urgent; 12 nodes in three clusters.
+    Row 2's count of fours contradicts its sequence; the sequence is used. Filled in: a task is one
+    parameter server and three workers, a node each, so that three run at once. Its run time is
+    proportional to its images; the sum is three times the 8498 s of fair scheduling (table II). All
+    arrive at once (``interval_seconds`` 0). The class value is 100 times the priority. Nothing is
     random.
     """
     if not 1 <= mix <= len(RLPTO_PRIORITIES) or interval_seconds < 0:
@@ -185,12 +187,12 @@ def _worker(
     role: gangs.Role = gangs.Role.WORKER,
     reached: tuple[str, ...] = (),
 ) -> gangs.Task:
-    asked = {CPU: 1000 * cores, MEMORY: gib * _GIB, GPU: gpus, PODS: 1}
+    resources = {CPU: 1000 * cores, MEMORY: gib * _GIB, GPU: gpus, PODS: 1}
     term = SelectorTerm((Requirement(POOL_LABEL, SelectorOperator.IN, reached),))
     return gangs.Task(
         role.value,
         replicas,
-        request_of(asked),
+        request_of(resources),
         role,
         priority=role.default_priority,
         constraints=NodeConstraints(affinity_terms=(term,) if reached else None),

@@ -43,11 +43,11 @@ GENERATORS: Final[Mapping[str, Callable[..., Trace]]] = {
 
 
 def read_trace(source: str, *, gpus_per_node: int = 8, seed: int = 0) -> Trace:
-    """Return the workload that ``source`` names, called as its source without the folder.
+    """Return the workload that ``source`` names; its name is the source without the folder.
 
-    ``gpus_per_node`` cuts jobs into replicas that fit a node, ``seed`` draws generated ones; both
-    reach the readers and generators that have a use for them, and an option in ``source`` wins.
-    Raises TraceError naming what is wrong and the nearest name that would have been right.
+    ``gpus_per_node`` cuts jobs into replicas that fit a node, ``seed`` draws generated ones. Only
+    readers and generators with such an option get them; an option in ``source`` wins. Raises
+    TraceError with the fault and the nearest valid name.
     """
     name, colon, rest = source.partition(":")
     if not colon:
@@ -81,9 +81,9 @@ def _options(
 
 
 def window(trace: Trace, start_seconds: float = 0.0, limit: int | None = None) -> Trace:
-    """Return the jobs from ``start_seconds`` on, at most ``limit``, with times counted from there.
+    """Return at most ``limit`` jobs from ``start_seconds`` on, with times counted from there.
 
-    Two windows after one another are one window of their summed starts. Queues and nodes stay.
+    Two windows in succession equal one window of their summed starts. Queues and nodes stay.
     Raises TraceError when ``start_seconds`` is negative or after the last job, or ``limit`` is
     below 1.
     """

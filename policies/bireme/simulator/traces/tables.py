@@ -1,10 +1,10 @@
-"""Tables of published traces, and how their rows become jobs: what every reader shares.
+"""Tables of published traces and their conversion to jobs: the common part of every reader.
 
 :func:`read_table` reads CSV text, plain, gzipped or a member of a tar archive; :func:`trace_of`
 puts its rows in order of submission. Every message names file, line, field and value.
 
-A path may lead into an archive as if it were a folder: ``traces.tar.gz/workloads/one.csv``. What
-a file is, is seen from its content, never from its name.
+A path may lead into an archive as if it were a folder: ``traces.tar.gz/workloads/one.csv``. The
+content of a file decides its format, never its name.
 """
 
 import csv
@@ -35,8 +35,8 @@ from bireme.core.resources import CPU, MEMORY, PODS, request_of
 from bireme.simulator.errors import TraceError
 from bireme.simulator.workload import Trace, TraceJob
 
-MOST: Final = 1_000_000
-"""A count above it is a damaged row, not a job."""
+MAX_COUNT: Final = 1_000_000
+"""A larger count is a damaged row, not a job."""
 
 SpeedT = TypeVar("SpeedT")
 
@@ -46,12 +46,12 @@ _GZIP_MAGIC: Final = b"\x1f\x8b"
 
 @dataclass(frozen=True, slots=True)
 class CsvTable:
-    """The columns of a file that a reader asked for, as text, in the order of the file.
+    """The columns of a file that a reader selected, as text, in the order of the file.
 
     Attributes:
         file: Its name in messages.
-        header: The names of all its columns, also of those nobody asked for.
-        lines: Where each row ends in the file, counted from 1.
+        header: The names of all columns of the file.
+        lines: The last line of each row in the file, counted from 1.
         columns: The cells of all rows by column name.
     """
 
@@ -64,31 +64,33 @@ class CsvTable:
         return len(self.lines)
 
     def texts(self, name: str) -> Sequence[str]:
-        """Return column ``name``; blank in every row where the file has no such column."""
+        """Return column ``name``; all blank if the file has no such column."""
         return self.columns.get(name) or [""] * len(self)
 
-    def numbers(self, name: str, *, may_be_blank: bool = False, least: float = -inf) -> list[float]:
-        """Return column ``name`` as numbers from ``least`` on; NaN where it is blank and may be."""
-        # All at once first: only a column with a bad cell is read again for its message.
+    def numbers(
+        self, name: str, *, may_be_blank: bool = False, minimum: float = -inf
+    ) -> list[float]:
+        """Return column ``name`` as numbers from ``minimum`` on; NaN for an allowed blank."""
+        # Convert all cells at once; only a column with a bad cell is read again for its message.
         try:
             values = list(map(float, self.columns[name]))
         except ValueError:
             values = []
-        if values and all(map(isfinite, values)) and min(values) >= least:
+        if values and all(map(isfinite, values)) and min(values) >= minimum:
             return values
         cells = zip(self.lines, self.columns[name], strict=True)
-        return [number(self.file, line, name, cell, may_be_blank, least) for line, cell in cells]
+        return [number(self.file, line, name, cell, may_be_blank, minimum) for line, cell in cells]
 
     def counts(self, name: str) -> list[int]:
-        """Return column ``name`` as whole numbers from 0 to ``MOST``."""
-        known: dict[str, int] = {}  # a column has millions of cells and few different ones
+        """Return column ``name`` as whole numbers from 0 to ``MAX_COUNT``."""
+        values: dict[str, int] = {}  # a column has millions of cells and few different ones
         for line, cell in zip(self.lines, self.columns[name], strict=True):
-            if cell not in known:
-                known[cell] = count(self.file, line, name, cell)
-        return [known[cell] for cell in self.columns[name]]
+            if cell not in values:
+                values[cell] = count(self.file, line, name, cell)
+        return [values[cell] for cell in self.columns[name]]
 
     def times(self, name: str) -> list[float]:
-        """Return column ``name``, times of day, as POSIX seconds; NaN where it is blank."""
+        """Return column ``name``, dates with times, as POSIX seconds; NaN for a blank."""
         cells = zip(self.lines, self.columns[name], strict=True)
         return [_time(self.file, line, name, cell) for line, cell in cells]
 
@@ -103,17 +105,17 @@ def read_header(path: Path) -> tuple[str, ...]:
 def read_table(
     path: Path, required: Sequence[str], optional: Sequence[str] = (), header: Sequence[str] = ()
 ) -> CsvTable:
-    """Read the columns ``required`` and, where the file has them, ``optional``.
+    """Read the columns ``required``, and ``optional`` ones that the file has.
 
-    ``header`` names the columns of a file that comes without a header line. Raises
+    ``header`` names the columns of a file without a header line. Raises
     :class:`TraceError` when the file cannot be read, a column is missing or a row is ragged.
     """
     names = tuple(header) or read_header(path)
-    wanted = [*required, *(name for name in optional if name in names)]
-    rows = list(each_row(path, wanted, header))
-    columns = list(zip(*(cells for _, cells in rows), strict=True)) or [()] * len(wanted)
+    selected = [*required, *(name for name in optional if name in names)]
+    rows = list(each_row(path, selected, header))
+    columns = list(zip(*(cells for _, cells in rows), strict=True)) or [()] * len(selected)
     lines = [line for line, _ in rows]
-    return CsvTable(str(path), names, lines, dict(zip(wanted, columns, strict=True)))
+    return CsvTable(str(path), names, lines, dict(zip(selected, columns, strict=True)))
 
 
 def each_row(
@@ -121,7 +123,7 @@ def each_row(
 ) -> Iterator[tuple[int, tuple[str, ...]]]:
     """Yield line and cells of the columns ``required`` (one or more), row by row.
 
-    For tables too long to hold; raises as :func:`read_table`, at the row where it finds out.
+    For tables too large for memory. Raises as :func:`read_table` does, at the faulty row.
     """
     with open_text(path) as text:
         rows = _rows(path, text, header)
@@ -130,24 +132,24 @@ def each_row(
         if missing:
             raise TraceError(
                 f"{path}, line 1: no column {', '.join(map(repr, missing))} among "
-                f"{shown(','.join(names))}; is it a file of this format?"
+                f"{quote(','.join(names))}; is it a file of this format?"
             )
-        at = [names.index(name) for name in required]
-        # Of one column alone itemgetter gives no tuple.
-        pick = itemgetter(*at) if len(at) > 1 else lambda row: (row[at[0]],)
+        indices = [names.index(name) for name in required]
+        # itemgetter returns no tuple for one column.
+        pick = itemgetter(*indices) if len(indices) > 1 else lambda row: (row[indices[0]],)
         for line, row in rows:
             yield line, pick(row)
 
 
 def _rows(path: Path, text: IO[str], header: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
-    """Yield the header, then every row with its line; a row of another width is refused."""
+    """Yield the header, then every row with its line; TraceError for a row of another width."""
     reader = csv.reader(text)
     try:
         names = list(header) or [name.strip() for name in next(reader, [])]
         if not names:
             raise TraceError(f"{path}, line 1: no header; the file is empty or begins blank")
         yield reader.line_num, names
-        for row in filter(None, reader):  # blank lines are no rows
+        for row in filter(None, reader):  # skip blank lines
             if len(row) != len(names):
                 raise TraceError(
                     f"{path}, line {reader.line_num}: {len(row)} fields where the header has "
@@ -161,26 +163,27 @@ def _rows(path: Path, text: IO[str], header: Sequence[str]) -> Iterator[tuple[in
 
 
 def number(
-    file: str, line: int, name: str, cell: str, may_be_blank: bool = False, least: float = -inf
+    file: str, line: int, name: str, cell: str, may_be_blank: bool = False, minimum: float = -inf
 ) -> float:
-    """Return ``cell`` as a finite number from ``least`` on; NaN for a blank that may be."""
+    """Return ``cell`` as a finite number from ``minimum`` on; NaN for an allowed blank."""
     try:
         value = float(cell)
     except ValueError:
         value = nan
-    if (isfinite(value) and value >= least) or (may_be_blank and cell.strip() in _BLANK):
+    if (isfinite(value) and value >= minimum) or (may_be_blank and cell.strip() in _BLANK):
         return value
-    limit = "" if least == -inf else f" from {least:g} on"
-    raise TraceError(f"{file}, line {line}: {name} is {shown(cell)}; it must be a number{limit}")
+    limit = "" if minimum == -inf else f" from {minimum:g} on"
+    raise TraceError(f"{file}, line {line}: {name} is {quote(cell)}; it must be a number{limit}")
 
 
 def count(file: str, line: int, name: str, cell: str) -> int:
-    """Return ``cell`` as a whole number from 0 to ``MOST``."""
+    """Return ``cell`` as a whole number from 0 to ``MAX_COUNT``."""
     value = number(file, line, name, cell)
-    if value.is_integer() and 0 <= value <= MOST:
+    if value.is_integer() and 0 <= value <= MAX_COUNT:
         return int(value)
     raise TraceError(
-        f"{file}, line {line}: {name} is {shown(cell)}; it must be a whole number from 0 to {MOST}"
+        f"{file}, line {line}: {name} is {quote(cell)}; "
+        f"it must be a whole number from 0 to {MAX_COUNT}"
     )
 
 
@@ -191,15 +194,15 @@ def _time(file: str, line: int, name: str, cell: str) -> float:
         if cell.strip() in _BLANK:
             return nan
         raise TraceError(
-            f"{file}, line {line}: {name} is {shown(cell)}; it must be a time such as "
+            f"{file}, line {line}: {name} is {quote(cell)}; it must be a time such as "
             "2017-10-09 07:01:55"
         ) from None
-    # Without a zone it is read as UTC: only differences matter.
+    # A time without a zone counts as UTC: only differences matter.
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
-def shown(text: str) -> str:
-    """Return ``text`` as a message quotes it: escaped, and short."""
+def quote(text: str) -> str:
+    """Return ``text`` for a message: quoted, escaped and short."""
     quoted = ascii(text)
     return quoted if len(quoted) <= 120 else f"{quoted[:117]}..."
 
@@ -210,7 +213,7 @@ def open_text(path: Path) -> Iterator[IO[str]]:
 
     Raises :class:`TraceError` naming ``path`` when it does not exist, is damaged or is no text.
     """
-    # Excel writes a byte order mark; csv finds the ends of lines by itself.
+    # utf-8-sig, because Excel writes a byte order mark; newline="", because csv splits lines.
     with (
         _readable(path),
         _open_bytes(path) as raw,
@@ -220,8 +223,8 @@ def open_text(path: Path) -> Iterator[IO[str]]:
 
 
 @contextmanager
-def unpacked(path: Path) -> Iterator[Path]:
-    """Unpack the archive that ``path`` leads into, if any; yield the path among its neighbours."""
+def unpack(path: Path) -> Iterator[Path]:
+    """Unpack the archive that ``path`` leads into, if any; yield the unpacked path."""
     archive = _archive(path)
     if archive is None:
         yield path
@@ -234,7 +237,7 @@ def unpacked(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def _readable(path: Path) -> Iterator[None]:
-    """Turn what can go wrong with a file into a TraceError with the remedy."""
+    """Convert the errors of a file into a TraceError with the remedy."""
     try:
         yield
     except (EOFError, zlib.error, gzip.BadGzipFile, tarfile.TarError) as error:
@@ -250,7 +253,7 @@ def _readable(path: Path) -> Iterator[None]:
 
 
 def _archive(path: Path) -> Path | None:
-    """Return the tar archive that ``path`` is or leads into; None where there is none."""
+    """Return the tar archive that ``path`` is or leads into; None without one."""
     file = next((p for p in chain([path], path.parents) if p.is_file()), None)
     return file if file and (file != path or tarfile.is_tarfile(file)) else None
 
@@ -269,19 +272,19 @@ def _open_bytes(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _member(tar: tarfile.TarFile, archive: Path, path: Path) -> IO[bytes]:
-    """Open the member that ``path`` names, or the only one when it names the archive alone."""
+    """Open the member that ``path`` names, or the only member if it names the archive."""
     files = {info.name.removeprefix("./"): info for info in tar if info.isfile()}
-    wanted = path.relative_to(archive).as_posix()
+    member = path.relative_to(archive).as_posix()
     if path == archive and len(files) == 1:
-        (wanted,) = files
-    if wanted not in files:
+        (member,) = files
+    if member not in files:
         tables = [name for name in files if name.endswith(".csv")] or [*files, "FILE"]
-        near = difflib.get_close_matches(wanted, tables, n=1) or tables
+        matches = difflib.get_close_matches(member, tables, n=1) or tables
         raise TraceError(
             f"{path}: {archive.name} has no one file of that name among its {len(files)}; name one "
-            f"as in {archive}/{near[0]}"
+            f"as in {archive}/{matches[0]}"
         )
-    return cast(IO[bytes], tar.extractfile(files[wanted]))
+    return cast(IO[bytes], tar.extractfile(files[member]))
 
 
 # --- From columns to a trace --------------------------------------------------------------------
@@ -299,11 +302,11 @@ class JobColumns:
 
     Attributes:
         names: Unique in the table.
-        submitted: Seconds from any origin; NaN where the table does not say.
-        run_seconds: NaN where the job never started or never ended.
-        tasks: What each job asks for.
-        gpus: Of the whole job; None keeps jobs without GPUs.
-        users, queues, applications: None where the table has none.
+        submitted: Seconds from any origin; NaN if unknown.
+        run_seconds: NaN if the job never started or never ended.
+        tasks: The requested tasks of each job.
+        gpus: GPUs of the whole job; None keeps jobs without GPUs.
+        users, queues, applications: None if the table has none.
     """
 
     names: Sequence[str]
@@ -326,12 +329,12 @@ def trace_of(
 ) -> Trace:
     """Return the trace of ``columns``: its jobs by submission, the first at 0.
 
-    Rows that cannot be simulated are left out and counted, each under the first treatment that
-    fits it. Raises TraceError when two rows share a name or none is left.
+    Rows that cannot be simulated are left out and counted, each under its first matching treatment.
+    Raises TraceError when two rows have the same name or no row remains.
     """
     counts = Counter(treatments or {})
-    kept = _kept(table, columns, counts)
-    start = columns.submitted[kept[0]]
+    rows = _usable_rows(table, columns, counts)
+    start = columns.submitted[rows[0]]
     jobs = tuple(
         TraceJob(
             name=columns.names[row],
@@ -342,39 +345,41 @@ def trace_of(
             queue=columns.queues[row] if columns.queues else "default",
             application=columns.applications[row] if columns.applications else "",
         )
-        for row in kept
+        for row in rows
     )
     queues = tuple(Queue(queue) for queue in sorted({job.queue for job in jobs}))
     return Trace(name, jobs, dict(sorted(counts.items())), tuple(nodes), queues)
 
 
-def _kept(table: CsvTable, columns: JobColumns, counts: Counter[str]) -> list[int]:
+def _usable_rows(table: CsvTable, columns: JobColumns, counts: Counter[str]) -> list[int]:
     """Return the rows that can be simulated, by submission; count the others in ``counts``."""
-    seen: dict[str, int] = {}
+    line_of: dict[str, int] = {}
     for line, name in zip(table.lines, columns.names, strict=True):
-        if seen.setdefault(name, line) != line:
+        if line_of.setdefault(name, line) != line:
             raise TraceError(
-                f"{table.file}, line {line}: job {shown(name)} is on line {seen[name]} already; "
+                f"{table.file}, line {line}: job {quote(name)} is on line {line_of[name]} already; "
                 "take one of them out"
             )
     gpus = columns.gpus if columns.gpus is not None else [1] * len(table)
     flaws = list(map(_flaw, columns.submitted, columns.run_seconds, gpus))
     counts.update(flaw for flaw in flaws if flaw)
-    kept = [row for row, flaw in enumerate(flaws) if not flaw]
-    if not kept:
+    rows = [row for row, flaw in enumerate(flaws) if not flaw]
+    if not rows:
         reasons = ", ".join(f"{count} rows: {what}" for what, count in sorted(counts.items()))
         raise TraceError(
             f"{table.file}: no job is left of {len(table)} rows ({reasons}); name a file with a "
             "job that ran on GPUs"
         )
     submitted = columns.submitted
-    late = sum(submitted[after] < submitted[before] for before, after in pairwise(kept))
-    counts.update({UNSORTED: late} if late else {})
-    return sorted(kept, key=submitted.__getitem__)
+    unsorted = sum(
+        submitted[following] < submitted[previous] for previous, following in pairwise(rows)
+    )
+    counts.update({UNSORTED: unsorted} if unsorted else {})
+    return sorted(rows, key=submitted.__getitem__)
 
 
 def _flaw(submitted: float, run_seconds: float, gpus: int) -> str:
-    # The order matters: a row is counted under the first treatment that fits it.
+    # The order matters: a row is counted under its first matching treatment.
     if gpus == 0:
         return NO_GPUS
     if isnan(run_seconds):
@@ -387,22 +392,22 @@ def _flaw(submitted: float, run_seconds: float, gpus: int) -> str:
 def laws_of(
     table: CsvTable,
     column: str,
-    known: Collection[str],
+    models: Collection[str],
     law: Callable[[str, int], SpeedT],
     folder: Path,
     option: str,
 ) -> list[SpeedT]:
     """Return each row's ``law`` at its model, in ``column``, and ``batch_size``.
 
-    Raises TraceError for a model not ``known`` in the ``folder`` of measurements, which ``option``
-    names, and for a batch size that was not measured.
+    Raises TraceError for a model that is not in ``models``, those measured in ``folder``, and for
+    an unmeasured batch size. The message names ``option``, which sets the folder.
     """
     laws = []
     rows = zip(table.texts(column), table.counts("batch_size"), table.lines, strict=True)
     for name, batch, line in rows:
-        if name not in known:
+        if name not in models:
             raise TraceError(
-                f"{table.file}, line {line}: {column} is {shown(name)}, which {folder} has no "
+                f"{table.file}, line {line}: {column} is {quote(name)}, which {folder} has no "
                 f"measurements of; name the folder that has, with ?{option}=FOLDER"
             )
         try:
@@ -416,8 +421,8 @@ def laws_of(
 
 CPU_MILLIS_PER_GPU: Final = 4_000
 MEMORY_BYTES_PER_GPU: Final = 16 * 2**30
-"""Request per GPU where a trace does not state it: about half of what the machines of the
-published traces have (8 to 32 cores and 32 to 128 GiB a GPU), so that GPUs stay what is scarce."""
+"""Request per GPU if a trace does not state it: about half of the capacity of the machines of the
+published traces (8 to 32 cores and 32 to 128 GiB a GPU), so that GPUs stay the scarce resource."""
 
 PODS_PER_NODE: Final = 110
 """The kubelet's own default, for machines that a trace describes."""
@@ -429,12 +434,12 @@ def tasks_of_gpus(
 ) -> tuple[Task, ...]:
     """Return one task of equal workers with ``gpus`` in all.
 
-    Most traces say how many GPUs a job had, not how it was divided. It becomes equal replicas, each
-    of the largest divisor of ``gpus`` that fits a node of ``gpus_per_node``: 4 on nodes of 8 is one
+    Most traces state the GPUs of a job, not its replicas. The job becomes equal replicas, each of
+    the largest divisor of ``gpus`` that fits a node of ``gpus_per_node``: 4 on nodes of 8 is one
     replica, 16 is two of 8, 12 is two of 6.
 
-    ``cpu_millis`` and ``memory_bytes`` are of the whole job, split over the replicas and rounded
-    up; None takes the amounts per GPU above. Raises TraceError when ``gpus_per_node`` is below 1.
+    ``cpu_millis`` and ``memory_bytes`` are totals of the job, split over the replicas and rounded
+    up. None uses the amounts per GPU above. Raises TraceError when ``gpus_per_node`` is below 1.
     """
     require("gpus_per_node", gpus_per_node, 1, error=TraceError)
     size = next((s for s in range(min(gpus, gpus_per_node), 0, -1) if gpus % s == 0), 0)

@@ -1,8 +1,8 @@
-"""DAS' baselines: the rule that training starts from, and the expert of DL2.
+"""DAS' baselines: the first rule of training, and the expert of DL2.
 
-``best site`` starts the job of the shortest time on its best site first, on that site. It is the
-expert of the warm start, and what a learned policy has to beat. Its scores and affinities are
-functions of what the agents see, so that they can be imitated, of a scale at which a deviation of
+``best site`` first starts the job with the shortest time on its best site, on that site. It is the
+expert of the warm start and the rule that a learned policy must beat. Its scores and affinities are
+functions of the observation, so agents can imitate them. Their scale is such that a deviation of
 0.3 changes little. :class:`BestSite` is the same rule as a policy for the simulator.
 """
 
@@ -28,9 +28,9 @@ _MIDDLE: Final = 1
 """Index into FEE_WEIGHTS: time and dollars count."""
 
 
-def best_site(seen: Observation) -> dict[str, Array]:
+def best_site(observation: Observation) -> dict[str, Array]:
     """Return scores of jobs (W, J) and affinities of machines (W, M)."""
-    return {ORDERING: scores(seen["jobs"]), PLACEMENT: affinities(seen["places"])}
+    return {ORDERING: scores(observation["jobs"]), PLACEMENT: affinities(observation["places"])}
 
 
 def scores(jobs: Array) -> Array:
@@ -42,16 +42,16 @@ def scores(jobs: Array) -> Array:
 
 def affinities(places: Array) -> Array:
     """Return affinities of machines, (...), from (..., PLACE_FEATURES): highest is filled first."""
-    # the best site before all others, then machines with little room left
-    left, own_share = places[..., 1], places[..., 4]
-    worth_of_own, is_in_best = (places[..., 7 + 2 * _MIDDLE + at] for at in (0, 1))
-    return np.asarray(2.0 * is_in_best + worth_of_own + own_share - 0.5 * left)
+    # the best site before all others, then machines with little remaining room
+    remaining, own_share = places[..., 1], places[..., 4]
+    worth_of_own, is_in_best = (places[..., 7 + 2 * _MIDDLE + offset] for offset in (0, 1))
+    return np.asarray(2.0 * is_in_best + worth_of_own + own_share - 0.5 * remaining)
 
 
 class BestSite:
-    """The rule as orderer and placer; no gang is stopped.
+    """The rule as orderer and placer, without preemption.
 
-    If it ``is_told`` of finished runs, speeds are what the Gaussian process makes of them.
+    If it ``is_told`` of finished runs, the Gaussian process estimates speeds from them.
     """
 
     def __init__(self, finished: FinishedRuns = NO_RUNS, *, is_told: bool = False) -> None:
@@ -59,7 +59,7 @@ class BestSite:
         self._finished, self._is_told = finished, is_told
 
     def on(self, snapshot: ClusterSnapshot) -> Placer:
-        """Return the placer to ask while a cycle decides on ``snapshot``."""
+        """Return the placer for a cycle on ``snapshot``."""
         return BestSite(snapshot.finished_runs) if self._is_told else self
 
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
@@ -73,13 +73,15 @@ class BestSite:
         """Return nodes for all replicas, or None."""
 
         def divide(task: Task, room: IntArray, capacity: FreeCapacity) -> IntArray:
-            seen = self._machines.encode(gang, task, capacity, {}, self._finished)
-            order = np.argsort(-affinities(seen["machines"]), kind="stable")
+            inputs = self._machines.encode(gang, task, capacity, {}, self._finished)
+            order = np.argsort(-affinities(inputs["machines"]), kind="stable")
             return fill(room, task.replicas, order)
 
         return place_by(gang, capacity, divide)
 
 
-def shortest_job(seen: Observation) -> Array:
-    """Return the slot of the job of the shortest estimate that fits, shape (W,)."""
-    return np.asarray(np.where(seen["fits"], -seen["jobs"][:, :, 1], -np.inf).argmax(axis=1))
+def shortest_job(observation: Observation) -> Array:
+    """Return the slot of the fitting job with the shortest estimate, shape (W,)."""
+    return np.asarray(
+        np.where(observation["fits"], -observation["jobs"][:, :, 1], -np.inf).argmax(axis=1)
+    )

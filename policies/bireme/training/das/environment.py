@@ -1,14 +1,14 @@
 """DAS' environment: an ordering agent and a placement agent start one job per step on a cluster.
 
-A step happens when a job in sight fits. Of the jobs that fit, that of the highest score starts, on
-the machines of the highest affinity with room. If another one still fits, the next step is at the
-same moment, else time goes on to the next event at which one does. So an episode has as many steps
-as jobs, in every environment, and the placement agent always sees what is really free. The function
-:func:`bireme.training.das.evaluation.start_now` does the same in the simulator, which therefore
-gives the same starts, completion times and fees (tests/parity).
+A step happens when a visible job fits. The fitting job with the highest score starts, on the
+machines of the highest affinity with room. If another job still fits, the next step is at the same
+moment. Otherwise time passes until the next event at which a job fits. So an episode has one step
+per job in every environment, and the placement agent always sees the free capacity. The function
+:func:`bireme.training.das.evaluation.start_now` does the same in the simulator. So both give the
+same starts, completion times and fees (tests/parity).
 
-Shapes: environments W, jobs J in order of arrival (or slots for waiting jobs), machines M, runs
-remembered T.
+Shapes: environments W, jobs J in order of arrival (or slots for waiting jobs), machines M, stored
+runs T.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,16 +42,15 @@ from bireme.training.vec_env import Actions, Array, EnvStep, Observation
 # --- jobs and machines of a seed ----------------------------------------------------------------
 #
 # The environment reads a sample as arrays, the simulator as a trace, nodes and physics. The slides
-# say little of the setting; what is filled in is noted at each constant. Jobs are gangs of one-GPU
-# workers: whether a job fits depends on the number of free GPUs alone, and its place decides how
-# fast it is and what it costs.
+# describe the setting only in part; each constant notes its fill-ins. Jobs are gangs of one-GPU
+# workers: a job fits if enough GPUs are free, and its place decides its speed and cost.
 
 GPUS_PER_MACHINE: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class DasEnvConfig:
-    """One size of cluster; ``load`` is the work that arrives over what first fit gets done."""
+    """One size of cluster; ``load`` is the arriving work over the work that first fit completes."""
 
     machines: int
     racks: int
@@ -70,13 +69,13 @@ RUN_SECONDS: Final = 60 * 60.0
 RUN_SPREAD: Final = 1.0
 """Standard deviation of the logarithm of run times."""
 ESTIMATE_SPREAD: Final = 0.3
-"""The same of the stated over the true run time."""
+"""Standard deviation of the logarithm of stated over true run time."""
 SICKNESS_MEDIAN: Final = 0.1
 SICKNESS_SPREAD: Final = 0.8
 """Health is 1 / (1 + x), x lognormal: a tenth of all are below 0.78. The law of PAI's stragglers
 (:mod:`bireme.simulator.physics.model`) with a shorter tail."""
 OBLIVIOUS_PACE: Final = 0.25
-"""Speed of a GPU under first fit, V100 being 1, measured over all settings: gangs over several
+"""Speed of a GPU under first fit relative to a V100, measured over all settings: gangs over several
 models, racks and sick machines wait for the slowest. Loads are relative to it."""
 _USERS: Final = 10
 _SPEEDS: Final = np.array([model.speed for model in TRAINED_MODELS])
@@ -105,7 +104,7 @@ class DasSample:
 
     @property
     def speed(self) -> FloatArray:
-        """Speed of a replica alone on each machine, V100 being 1, shape (machines,)."""
+        """Speed of a replica alone on each machine relative to a V100, shape (machines,)."""
         return _SPEEDS[self.model] * self.health
 
 
@@ -138,7 +137,7 @@ def draw(setting: str, jobs: int, seed: int) -> DasSample:
 
 
 def nodes_of(sample: DasSample) -> list[Node]:
-    """Return the machines in order of their names; they differ in the label of the GPU alone."""
+    """Return the machines in order of their names; they differ only in the label of the GPU."""
     size = SETTINGS[sample.setting]
     plain = parse_nodes(f"{size.machines}x{GPUS_PER_MACHINE}", size.racks)
     return [
@@ -174,16 +173,16 @@ def physics_of(sample: DasSample) -> Physics:
 
 # --- clusters -----------------------------------------------------------------------------------
 
-_CROWDS: Final = np.array([1.0, *(PER_NEIGHBOUR**others for others in range(GPUS_PER_MACHINE))])
-"""Factor on speed by the number of gangs on a machine, one's own included."""
+_CROWDS: Final = np.array([1.0, *(PER_NEIGHBOUR**count for count in range(GPUS_PER_MACHINE))])
+"""Factor on speed by the number of gangs on a machine, the job's own included."""
 _Number = TypeVar("_Number", np.int64, np.float64)
 
 
 class DasClusters:
-    """The state of W clusters; nothing here decides.
+    """The state of W clusters, without decisions.
 
-    The physics of the simulator as arrays, in the same order of operations, so that both agree to
-    the last bit (tests/parity). Smaller clusters are padded with machines that have no GPU.
+    The physics of the simulator as arrays, in the same order of operations, so that both agree bit
+    by bit (tests/parity). Smaller clusters are padded with machines without GPUs.
 
     Attributes:
         now: Seconds since the start, shape (W,).
@@ -191,7 +190,7 @@ class DasClusters:
         waiting, running: Shape (W, J).
         started, finished: Seconds; NaN before, shape (W, J).
         dollars: Rent paid so far, shape (W,).
-        job_seconds: Time that jobs have spent in the system so far, summed, shape (W,).
+        job_seconds: Sum of the time of all jobs in the system so far, shape (W,).
         ended: Environment and job of each run that ended in the last :meth:`advance`, (runs,) each.
     """
 
@@ -201,12 +200,12 @@ class DasClusters:
         self.gpus = np.stack([sample.gpus for sample in samples])
         self.run_seconds = np.stack([sample.run_seconds for sample in samples])
         self.estimated_seconds = np.stack([sample.estimated_seconds for sample in samples])
-        self.capacity = _padded([sample.capacity for sample in samples], machines, 0)
-        self.rack = _padded([sample.rack for sample in samples], machines, -1)
-        self.model = _padded([sample.model for sample in samples], machines, -1)
+        self.capacity = _pad([sample.capacity for sample in samples], machines, 0)
+        self.rack = _pad([sample.rack for sample in samples], machines, -1)
+        self.model = _pad([sample.model for sample in samples], machines, -1)
         self.model_speed = np.where(self.model < 0, 0.0, _SPEEDS[self.model])
         self.dollars_per_hour = np.where(self.model < 0, 0.0, _DOLLARS[self.model])
-        self._speed = _padded([sample.speed for sample in samples], machines, 0.0)
+        self._speed = _pad([sample.speed for sample in samples], machines, 0.0)
         self.now = np.zeros(len(samples))
         self.free = self.capacity.copy()
         self.gangs = np.zeros_like(self.capacity)
@@ -230,15 +229,15 @@ class DasClusters:
 
     def start(self, envs: IntArray, jobs: IntArray, counts: IntArray) -> None:
         """Start ``jobs[i]`` of ``envs[i]`` on ``counts[i]`` GPUs of each machine, shape (i, M)."""
-        there = counts > 0
+        is_used = counts > 0
         self.free[envs] -= counts  # no environment occurs twice
-        self.gangs[envs] += there
+        self.gangs[envs] += is_used
         self.places[envs, jobs] = counts
         self.waiting[envs, jobs] = False
         self.running[envs, jobs] = True
         self.started[envs, jobs] = self._since[envs, jobs] = self.now[envs]
         self.rent[envs, jobs] = (counts * self.dollars_per_hour[envs]).sum(axis=1)
-        self._locality[envs, jobs] = _locality(there, self.rack[envs])
+        self._locality[envs, jobs] = _locality(is_used, self.rack[envs])
         self._set_pace(envs)
 
     def advance(self, envs: IntArray) -> None:
@@ -253,11 +252,11 @@ class DasClusters:
         rows, ending = np.nonzero(finish <= times[:, None])
         self.ended = (envs[rows], ending)
         self._end(*self.ended)
-        here = (self.submitted[envs] <= times[:, None]).sum(axis=1)
+        arrivals = (self.submitted[envs] <= times[:, None]).sum(axis=1)
         number = np.arange(jobs)
-        fresh = (number >= arrived[:, None]) & (number < here[:, None])
+        fresh = (number >= arrived[:, None]) & (number < arrivals[:, None])
         self.waiting[envs] |= fresh
-        self._arrived[envs] = here
+        self._arrived[envs] = arrivals
         self._set_pace(np.unique(self.ended[0]))
 
     @property
@@ -278,7 +277,7 @@ class DasClusters:
 
     def _end(self, envs: IntArray, jobs: IntArray) -> None:
         places = self.places[envs, jobs].astype(np.int64)
-        # several runs of one environment may end at once, which fancy indexing would count once
+        # several runs of an environment may end at once; fancy indexing would count one of them
         np.add.at(self.free, envs, places)
         np.subtract.at(self.gangs, envs, (places > 0).astype(np.int64))
         self.running[envs, jobs] = False
@@ -287,48 +286,48 @@ class DasClusters:
         np.subtract.at(self._unfinished, envs, 1)
 
     def _set_pace(self, envs: IntArray) -> None:
-        """Set the speed of the jobs that run in ``envs``: that of the slowest of their machines."""
+        """Set the speed of the running jobs in ``envs`` from the slowest of their machines."""
         rows, jobs = np.nonzero(self.running[envs])
         of = envs[rows]
         machine = self._speed[envs] * _CROWDS[self.gangs[envs]]
         slowest = np.where(self.places[of, jobs] > 0, machine[rows], np.inf).min(axis=1)
         rate = self._locality[of, jobs] * slowest
-        # only where it changed: the simulator too keeps the end of a run whose speed stays
+        # only for a changed rate: the simulator too keeps the end of a run at constant speed
         is_new = rate != self.rate[of, jobs]
         of, jobs, rate = of[is_new], jobs[is_new], rate[is_new]
         done = (self.now[of] - self._since[of, jobs]) * self.rate[of, jobs]
-        left = np.maximum(0.0, self._left_seconds[of, jobs] - done)
-        self._left_seconds[of, jobs] = left
+        remaining = np.maximum(0.0, self._left_seconds[of, jobs] - done)
+        self._left_seconds[of, jobs] = remaining
         self._since[of, jobs] = self.now[of]
         self.rate[of, jobs] = rate
-        self._finish[of, jobs] = self.now[of] + left / rate
+        self._finish[of, jobs] = self.now[of] + remaining / rate
 
 
-def _locality(there: BoolArray, racks: IntArray) -> FloatArray:
-    """Return the factor on speed of gangs on the machines ``there``, shape (gangs, M)."""
-    last = np.where(there, racks, -1).max(axis=1)
-    is_apart = (there & (racks != last[:, None])).any(axis=1)
-    is_spread = there.sum(axis=1) > 1
+def _locality(is_used: BoolArray, racks: IntArray) -> FloatArray:
+    """Return the factor on speed of gangs by their machines ``is_used``, shape (gangs, M)."""
+    last = np.where(is_used, racks, -1).max(axis=1)
+    is_apart = (is_used & (racks != last[:, None])).any(axis=1)
+    is_spread = is_used.sum(axis=1) > 1
     return np.where(is_apart, OVER_RACKS, np.where(is_spread, OVER_NODES, 1.0))
 
 
-def _padded(rows: Sequence[NDArray[_Number]], width: int, value: float) -> NDArray[_Number]:
+def _pad(rows: Sequence[NDArray[_Number]], width: int, value: float) -> NDArray[_Number]:
     """Stack rows of different lengths, filled up with ``value``; shape (W, width)."""
-    padded = np.full((len(rows), width), value, dtype=rows[0].dtype)
-    for row, there in zip(padded, rows, strict=True):
-        row[: len(there)] = there
-    return padded
+    table = np.full((len(rows), width), value, dtype=rows[0].dtype)
+    for row, values in zip(table, rows, strict=True):
+        row[: len(values)] = values
+    return table
 
 
 # --- past runs ----------------------------------------------------------------------------------
 
 
 class Memory:
-    """The last T runs that ended in each of W clusters, in no particular order.
+    """The last T finished runs of each of W clusters, in no particular order.
 
-    X_t and Y_t of the paper's Gaussian process, from what an operator knows alone: where each run
-    was, and its stated estimate over the time it took, over the speed of the slowest GPU model it
-    was on. Whatever else slowed it is noise, or the machines' health.
+    X_t and Y_t of the paper's Gaussian process, from facts that the operator knows: the machines of
+    each run, and its estimate over its elapsed time, over the speed of its slowest GPU model. Any
+    other slowdown is noise or the machines' health.
 
     Attributes:
         shares: Part of each run on each machine, shape (W, T, M), float32; zeros are no run.
@@ -343,7 +342,7 @@ class Memory:
         self._count = np.zeros(envs, dtype=np.int64)
 
     def add(self, envs: IntArray, jobs: IntArray) -> None:
-        """Add runs that have ended; ``envs`` ascend, and may be named more than once."""
+        """Add finished runs; ``envs`` ascend and may repeat."""
         while len(envs):  # one run per environment at a time: fancy indexing counts it once
             is_first = np.diff(envs, prepend=-1) > 0
             self._add(envs[is_first], jobs[is_first])
@@ -354,41 +353,43 @@ class Memory:
         places = clusters.places[envs, jobs]
         slowest = np.where(places > 0, clusters.model_speed[envs], np.inf).min(axis=1)
         elapsed = clusters.finished[envs, jobs] - clusters.started[envs, jobs]
-        at = self._count[envs] % self.speeds.shape[1]
-        self.shares[envs, at] = places / places.sum(axis=1, keepdims=True)
-        self.speeds[envs, at] = log_speed(clusters.estimated_seconds[envs, jobs], elapsed, slowest)
+        index = self._count[envs] % self.speeds.shape[1]
+        self.shares[envs, index] = places / places.sum(axis=1, keepdims=True)
+        self.speeds[envs, index] = log_speed(
+            clusters.estimated_seconds[envs, jobs], elapsed, slowest
+        )
         self._count[envs] += 1
 
 
 # --- placements ---------------------------------------------------------------------------------
 #
-# Affinities become places as in the simulator: machines by falling affinity, each as full as it
-# gets. Load balance gives what :class:`bireme.heuristics.simple_placers.LoadBalance` gives.
+# Affinities become places as in the simulator: machines by falling affinity, each filled up. Load
+# balance equals :class:`bireme.heuristics.simple_placers.LoadBalance`.
 
 
 def fill(gpus: IntArray, free: IntArray, affinity: FloatArray) -> IntArray:
     """Place ``gpus`` on machines by falling ``affinity``, shape (W, M), ties by index."""
     order = np.argsort(-affinity, axis=1, kind="stable")
     room = np.take_along_axis(free, order, axis=1)
-    before = room.cumsum(axis=1) - room
+    earlier_room = room.cumsum(axis=1) - room
     counts = np.zeros_like(free)
-    np.put_along_axis(counts, order, np.clip(gpus[:, None] - before, 0, room), axis=1)
+    np.put_along_axis(counts, order, np.clip(gpus[:, None] - earlier_room, 0, room), axis=1)
     return counts
 
 
 def load_balance(gpus: IntArray, free: IntArray, used: IntArray) -> IntArray:
-    """Place every GPU on the machine that is least loaded with it; ties to the least free."""
+    """Place every GPU on the machine with the least load after it; ties to the least free."""
     order = np.argsort(free, axis=1, kind="stable")
     room = np.take_along_axis(free, order, axis=1)
     busy = np.take_along_axis(used, order, axis=1)
-    held = np.zeros_like(room)
+    counts_in_order = np.zeros_like(room)
     rows = np.arange(len(room))
-    for placed in range(int(gpus.max(initial=0))):
-        load = (busy + held + 1) / np.maximum(room + busy, 1)
-        best = np.where(held < room, load, np.inf).argmin(axis=1)
-        held[rows, best] += placed < gpus
+    for count in range(int(gpus.max(initial=0))):
+        load = (busy + counts_in_order + 1) / np.maximum(room + busy, 1)
+        best = np.where(counts_in_order < room, load, np.inf).argmin(axis=1)
+        counts_in_order[rows, best] += count < gpus
     counts = np.zeros_like(free)
-    np.put_along_axis(counts, order, held, axis=1)
+    np.put_along_axis(counts, order, counts_in_order, axis=1)
     return counts
 
 
@@ -398,11 +399,11 @@ ORDERING: Final = "ordering"
 PLACEMENT: Final = "placement"
 MEAN_FEE_DOLLARS: Final = 51.0
 ALPHA: Final = 0.01
-"""Price of a GPU-hour in line, in the reward of the slides (assumed)."""
+"""Price of a waiting GPU-hour, in the reward of the slides (assumed)."""
 CEILING: Final = 10.0
-"""The most that a start gains there (assumed)."""
+"""The maximum gain of a start in the reward of the slides (assumed)."""
 Pays: TypeAlias = Literal["direct", "slides"]
-"""What agents are rewarded by."""
+"""The kind of reward."""
 
 
 class DasEnv:
@@ -410,16 +411,16 @@ class DasEnv:
 
     Actions are a mapping: "ordering", shape (W, J), scores of the slots, highest first; and
     "placement", shape (W, M), affinities of the machines for the job that starts. Or they are
-    the slots alone, int64 of shape (W,): then jobs are placed by load balance.
+    only the slots, int64 of shape (W,): then load balance places the jobs.
 
     The sum of an episode's rewards is -(mean completion hours + mean fee / 51 $), with ``pays``
-    "direct"; with "slides" a start earns what :meth:`_earned` has.
+    "direct"; with "slides" a start earns :meth:`_slides_reward`.
 
     Observations: "jobs" (W, J, JOB_FEATURES), "job_mask" and "fits" bool (W, J), "machines" (W, M,
     MACHINE_FEATURES) and "machine_mask" bool (W, M); padding is 0.
 
     Attributes:
-        clusters, memory: The state, for rules and metrics; agents see the observation alone.
+        clusters, memory: The state, for rules and metrics; agents see only the observation.
         slot_jobs: The job in each slot, shape (W, J); any job in an empty slot.
     """
 
@@ -436,9 +437,9 @@ class DasEnv:
         """Make ``count`` environments; that of seed ``s`` is ``settings[s % len(settings)]``.
 
         Args:
-            jobs: Per episode.
-            slots: Waiting jobs in sight, oldest first.
-            history: Runs that are remembered.
+            jobs: Jobs per episode.
+            slots: Visible waiting jobs, oldest first.
+            history: Stored finished runs.
         """
         self.count = count
         self._settings = tuple(settings)
@@ -449,7 +450,7 @@ class DasEnv:
         if len(seeds) != self.count:
             raise SettingError(f"{len(seeds)} seeds for {self.count} envs; give one for each")
         names = [self._settings[seed % len(self._settings)] for seed in seeds]
-        # replicas share a sample, which is drawn once
+        # replicas share one sample
         samples = {key: draw(key[0], self._jobs, key[1]) for key in zip(names, seeds, strict=True)}
         self.clusters = DasClusters([samples[key] for key in zip(names, seeds, strict=True)])
         self.memory = Memory(self.clusters, self._history)
@@ -463,7 +464,7 @@ class DasEnv:
         """Start one job in every environment that is not over."""
         clusters = self.clusters
         job_seconds, dollars = clusters.job_seconds.copy(), clusters.dollars.copy()
-        slots = self.chosen(actions[ORDERING]) if isinstance(actions, Mapping) else actions
+        slots = self.best_slots(actions[ORDERING]) if isinstance(actions, Mapping) else actions
         jobs = self.slot_jobs[self._every, slots]
         gpus = clusters.gpus[self._every, jobs]
         if isinstance(actions, Mapping):
@@ -475,7 +476,7 @@ class DasEnv:
         clusters.start(envs, jobs[envs], counts[envs])
         rewards = np.zeros(self.count)
         if self._pays == "slides":
-            rewards[envs] = self._earned(envs, jobs[envs], in_line[envs])
+            rewards[envs] = self._slides_reward(envs, jobs[envs], in_line[envs])
         self._pass_time()
         if self._pays == "direct":
             hours = (clusters.job_seconds - job_seconds) / HOUR
@@ -483,33 +484,35 @@ class DasEnv:
             rewards = -(hours + fees) / clusters.gpus.shape[1]
         return EnvStep(self._observe(), rewards, clusters.is_done, clusters.now.copy())
 
-    def _earned(self, envs: IntArray, jobs: IntArray, in_line: IntArray) -> FloatArray:
+    def _slides_reward(self, envs: IntArray, jobs: IntArray, in_line: IntArray) -> FloatArray:
         """Return the reward of the slides for ``jobs`` that have just started, (envs,).
 
             r_t = sum_i (zeta_i / (fee_i jct_i) - (1 - zeta_i) alpha C_i n_i) / N'
 
-        Read: the sum is over the N' jobs that were in line; zeta_i is 1 for the one that starts;
-        its fee and completion time are what they would be at its present speed; C_i is how long
-        another has waited, n_i its GPUs. Filled in: times in hours, fees in the mean fee, alpha,
-        and a ceiling, because 1 / (fee jct) is unbounded for tiny jobs.
+        Read: the sum is over the N' waiting jobs; zeta_i is 1 for the job that starts; its fee and
+        completion time are those at its present speed; C_i is the wait of another job, n_i its
+        GPUs. Filled in: times in hours, fees in the mean fee, alpha, and a ceiling, because
+        1 / (fee jct) is unbounded for tiny jobs.
         """
-        # It is no potential of the two metrics, so it is not what ``das`` is trained by.
+        # This reward is no potential of the two metrics, so ``das`` does not train with it.
         clusters = self.clusters
         waited = (clusters.now[envs, None] - clusters.submitted[envs]) / HOUR
         run = clusters.run_seconds[envs, jobs] / clusters.rate[envs, jobs] / HOUR
         fee = clusters.rent[envs, jobs] * run / MEAN_FEE_DOLLARS
         cost = fee * (waited[np.arange(len(envs)), jobs] + run)
-        still = np.where(clusters.waiting[envs], waited * clusters.gpus[envs], 0.0).sum(axis=1)
+        waiting_cost = np.where(clusters.waiting[envs], waited * clusters.gpus[envs], 0.0).sum(
+            axis=1
+        )
         gain = np.minimum(1 / np.maximum(cost, 1e-9), CEILING)
-        return np.asarray((gain - ALPHA * still) / np.maximum(in_line, 1))
+        return np.asarray((gain - ALPHA * waiting_cost) / np.maximum(in_line, 1))
 
-    def chosen(self, ordering: Array) -> IntArray:
-        """Return the slot whose job starts under these scores, shape (W,); 0 where none fits."""
+    def best_slots(self, ordering: Array) -> IntArray:
+        """Return the slot of the job that starts by these scores, shape (W,); 0 if none fits."""
         scores = np.where(self._fits, ordering, -np.inf)  # ties to the oldest
         return np.asarray(scores.argmax(axis=1))
 
     def summary(self) -> dict[str, FloatArray]:
-        """Means over the jobs of envs that are over, shape (W,) each."""
+        """Return means over the jobs of finished envs, shape (W,) each."""
         clusters = self.clusters
         return {
             "mean_jct_minutes": (clusters.finished - clusters.submitted).mean(axis=1) / 60,
@@ -518,7 +521,7 @@ class DasEnv:
         }
 
     def _pass_time(self) -> None:
-        """Let time pass until a job in sight fits, or all is done."""
+        """Let time pass until a visible job fits or all jobs are done."""
         clusters, idle = self.clusters, self._every
         while len(idle := idle[~(self._may_start(idle) | clusters.is_done[idle])]):
             clusters.advance(idle)
@@ -526,25 +529,25 @@ class DasEnv:
         self._update_queue()
 
     def _may_start(self, envs: IntArray) -> BoolArray:
-        """Return whether a job in sight fits, shape of ``envs``."""
+        """Return whether a visible job fits, shape of ``envs``."""
         waiting, free = self.clusters.waiting[envs], self.clusters.free[envs].sum(axis=1)
         in_sight = waiting & (waiting.cumsum(axis=1) <= self._slots)
         return np.asarray((in_sight & (self.clusters.gpus[envs] <= free[:, None])).any(axis=1))
 
     def _update_queue(self) -> None:
-        """Set which jobs are in sight, oldest first, and which of them fit; shapes (W, J)."""
+        """Set the visible jobs, oldest first, and which of them fit; shapes (W, J)."""
         waiting = self.clusters.waiting
         order = np.argsort(~waiting, axis=1, kind="stable")[:, : self._slots]
         self.slot_jobs = np.pad(order, ((0, 0), (0, self._slots - order.shape[1])))
-        there = np.arange(self._slots) < waiting.sum(axis=1)[:, None]
-        self._there: BoolArray = there
+        has_job = np.arange(self._slots) < waiting.sum(axis=1)[:, None]
+        self._there: BoolArray = has_job
         gpus = self.clusters.gpus[self._every[:, None], self.slot_jobs]
-        self._fits: BoolArray = there & (gpus <= self.clusters.free.sum(axis=1)[:, None])
+        self._fits: BoolArray = has_job & (gpus <= self.clusters.free.sum(axis=1)[:, None])
 
     def _observe(self) -> dict[str, Array]:
         clusters = self.clusters
         rows = self._every[:, None], self.slot_jobs
-        gpus, there = clusters.gpus[rows], self._there
+        gpus, has_job = clusters.gpus[rows], self._there
         features = das_inputs.job_features(
             gpus,
             clusters.estimated_seconds[rows],
@@ -553,7 +556,7 @@ class DasEnv:
             clusters.capacity.sum(axis=1)[:, None],
         )
         places = self.machines()
-        jobs = das_inputs.job_inputs(features, places, np.where(there, gpus, 0))
+        jobs = das_inputs.job_inputs(features, places, np.where(has_job, gpus, 0))
         machines = das_inputs.machine_features(
             places,
             _sums(self._same_rack, clusters.free),
@@ -562,8 +565,8 @@ class DasEnv:
         )
         mask = clusters.capacity > 0
         return {
-            "jobs": np.where(there[:, :, None], jobs, np.float32(0.0)),
-            "job_mask": there,
+            "jobs": np.where(has_job[:, :, None], jobs, np.float32(0.0)),
+            "job_mask": has_job,
             "fits": self._fits,
             "machines": np.where(mask[:, :, None], machines, 0.0).astype(np.float32),
             "machine_mask": mask,
@@ -578,7 +581,7 @@ class DasEnv:
             speed=clusters.model_speed,
             dollars=clusters.dollars_per_hour,
             rack=clusters.rack,
-            held=np.zeros_like(clusters.free),
+            own_replicas=np.zeros_like(clusters.free),
         )
 
     def nearness(self) -> FloatArray:
@@ -588,27 +591,26 @@ class DasEnv:
 
 
 def _sums(same: BoolArray, amounts: IntArray) -> FloatArray:
-    """Return for every machine the sum of ``amounts`` over the ``same``; shape (W, M)."""
+    """Return the sum of ``amounts`` over the ``same`` machines of every machine; shape (W, M)."""
     return np.asarray((same @ amounts[:, :, None])[:, :, 0], dtype=np.float64)
 
 
-# --- the environment as the agents take turns in it ---------------------------------------------
+# --- the environment with agents that take turns ------------------------------------------------
 
 
 class DasTurnEnv(DasEnv):
-    """The same environment in turns: first the ordering agent acts, then placement.
+    """The same environment in turns: first the ordering agent acts, then the placement agent.
 
-    Every job that starts takes two steps. In the first the ordering agent chooses it, and no time
-    passes; in the second the placement agent, whose observation shows that job, places it, and time
-    goes on. So the density of what both do is the product of theirs. Every other pair of seeds
-    reports no finished runs: a policy that is to serve clusters with and without must meet both.
+    Every start takes two steps. In the first the ordering agent chooses a job, and no time passes.
+    In the second the placement agent sees that job and places it, and time passes. So the joint
+    density is the product of both. Every other pair of seeds reports no finished runs: a policy for
+    clusters with and without reports must see both.
 
-    Observations, beside those of DasEnv: "is_placing" bool (W,); and, zero while a job is chosen,
+    Observations, beside those of DasEnv: "is_placing" bool (W,); and, zero in the first step,
     "placed" (W, PLACED_FEATURES), "places" (W, M, PLACE_FEATURES), "has_room" bool (W, M) and
-    "walks" (W, M, M), the Cholesky factor of what is not known of machines, 1 being the prior's
-    deviation.
+    "walks" (W, M, M), the Cholesky factor of the machines' posterior in deviations of the prior.
 
-    Actions are those of DasEnv, of which only the agent's whose turn it is counts.
+    Actions are those of DasEnv; only the entry of the acting agent counts.
     """
 
     def __init__(
@@ -620,8 +622,9 @@ class DasTurnEnv(DasEnv):
         pays: Pays = "direct",
         **sizes: int,
     ) -> None:
-        """``reports``: whether finished runs are reported; None for every other pair of seeds.
+        """Make the environments.
 
+        ``reports`` is whether finished runs are reported; None for every other pair of seeds.
         ``sizes`` are ``jobs``, ``slots`` and ``history`` of DasEnv.
         """
         super().__init__(count, settings, pays=pays, **sizes)
@@ -637,20 +640,20 @@ class DasTurnEnv(DasEnv):
         return self._choosing(super().reset(seeds))
 
     def step(self, actions: Actions) -> EnvStep:
-        """Take the turn of one agent in every environment; all are in step."""
+        """Take the turn of one agent, the same in every environment."""
         assert isinstance(actions, Mapping)  # noqa: S101  # one entry per agent
         if self._scores is None:
             self._scores = np.asarray(actions[ORDERING], dtype=np.float64)
-            placing, none = self._placing(self.chosen(self._scores)), np.zeros(self.count)
+            placing, none = self._placing(self.best_slots(self._scores)), np.zeros(self.count)
             return EnvStep(placing, none, self._is_over, self.clusters.now.copy())
         scores, self._scores = self._scores, None
         step = super().step({ORDERING: scores, PLACEMENT: actions[PLACEMENT]})
         self._is_over = step.is_over  # choosing a job ends no episode
         return replace(step, observation=self._choosing(step.observation))
 
-    def _choosing(self, seen: Observation) -> dict[str, Array]:
-        count, machines = seen["machine_mask"].shape
-        self._seen = dict(seen)
+    def _choosing(self, observation: Observation) -> dict[str, Array]:
+        count, machines = observation["machine_mask"].shape
+        self._seen = dict(observation)
         return self._seen | {
             "is_placing": np.zeros(count, np.bool_),
             "placed": np.zeros((count, das_inputs.PLACED_FEATURES), np.float32),
@@ -659,19 +662,19 @@ class DasTurnEnv(DasEnv):
             "walks": np.zeros((count, machines, machines), np.float32),
         }
 
-    def _placing(self, chosen: IntArray) -> dict[str, Array]:
-        seen, machines = self._seen, self.machines()
-        need = self.clusters.gpus[self._every, self.slot_jobs[self._every, chosen]]
-        # From the float32 feature, as the shipped checkpoint was trained: its last bits count.
-        seconds = np.expm1(seen["jobs"][self._every, chosen, 1] * 8.0) * 60.0
+    def _placing(self, slots: IntArray) -> dict[str, Array]:
+        observation, machines = self._seen, self.machines()
+        need = self.clusters.gpus[self._every, self.slot_jobs[self._every, slots]]
+        # Use the float32 feature, as in the training of the shipped checkpoint: last bits count.
+        seconds = np.expm1(observation["jobs"][self._every, slots, 1] * 8.0) * 60.0
         shares = np.where(self._has_reports[:, None, None], self.memory.shares, np.float32(0.0))
         speeds = self.memory.speeds.astype(np.float64)
-        belief = das_inputs.believed(machines, need, self.nearness(), shares, speeds)
+        belief = das_inputs.health_posterior(machines, need, self.nearness(), shares, speeds)
         places = das_inputs.place_inputs(machines, need, belief.mean)
-        return seen | {
+        return observation | {
             "is_placing": np.ones(self.count, np.bool_),
             "placed": das_inputs.placed_inputs(machines, need, seconds),
-            "places": np.where(seen["machine_mask"][:, :, None], places, np.float32(0.0)),
+            "places": np.where(observation["machine_mask"][:, :, None], places, np.float32(0.0)),
             "has_room": machines.room > 0,
             "walks": (belief.factor / np.sqrt(das_inputs.VARIANCE)).astype(np.float32),
         }

@@ -1,8 +1,8 @@
 """Evaluation of DAS in the simulator: completion time and fee on equal samples beside baselines.
 
-Beside the paper's baselines, by their names in :mod:`bireme.registry`, stand rules that the paper
-does not have: shortest job first, the default placement of Bireme, which keeps gangs together, and
-the rule that training starts from. All decide on the same noisy estimates.
+The baselines are the paper's, by their names in :mod:`bireme.registry`, and three more rules:
+shortest job first, the default placement of Bireme, which keeps gangs together, and the first rule
+of training. All decide on the same noisy estimates.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -37,14 +37,14 @@ from bireme.training.networks import ActorCritic, predict
 from bireme.training.rollouts import play
 from bireme.training.vec_env import Actions, Observation
 
-# --- the paper's way to schedule, in the place of the cycle -------------------------------------
+# --- the paper's way to schedule, instead of the cycle ------------------------------------------
 
 
 def start_now(snapshot: ClusterSnapshot, policy: Policy) -> Decision:
-    """Start every waiting gang that fits when its turn comes, in the policy's order.
+    """Start every waiting gang that fits, in the policy's order.
 
-    DAS and its baselines reserve nothing: they go through the queue once and start every job that
-    fits. The option ``cycle=guardrails`` runs the operator's cycle instead.
+    DAS and its baselines reserve nothing: they go through the queue once and start every fitting
+    job. The option ``cycle=guardrails`` runs the operator's cycle instead.
     """
     capacity = FreeCapacity(snapshot.nodes, snapshot.used)  # shrinks with every start
     column = snapshot.nodes.axis.names.index(GPU)
@@ -64,12 +64,12 @@ def start_now(snapshot: ClusterSnapshot, policy: Policy) -> Decision:
 
 
 def _fits(gang: Gang, free_gpus: IntArray) -> bool:
-    # GPUs enough anywhere: spares the policy, which may search for long, hopeless questions
+    # A cheap check of the free GPUs saves the policy long, hopeless searches.
     return gang.demand.get(GPU, 0) <= int(free_gpus.sum())
 
 
 START_NOW: Final = SimulationConfig(decide=start_now, takes_shortcuts=False)
-"""Without shortcuts there is a cycle at every event, so that no end of a run is seen late."""
+"""Without shortcuts a cycle runs at every event, so that it sees every end of a run at once."""
 
 
 SETTINGS: Final[Mapping[str, str]] = {
@@ -77,9 +77,9 @@ SETTINGS: Final[Mapping[str, str]] = {
     for name, config in environment.SETTINGS.items()
 }
 JOBS: Final = 200
-"""Jobs per run, unless the option ``jobs`` says otherwise."""
+"""The default of the option ``jobs``, per run."""
 EVALUATION_SEEDS: Final = 2**31
-"""Added to every seed of an evaluation; trainings draw theirs below it."""
+"""The offset of every seed of an evaluation; trainings draw lower seeds."""
 CYCLES: Final[Mapping[str, Decide]] = {"start-now": start_now, "guardrails": CYCLE}
 """Option ``cycle``: the paper's way to schedule, or Bireme's own, with reservations."""
 
@@ -88,8 +88,8 @@ _SEARCHES: Final[Mapping[str, Callable[[], Orderer]]] = {
     "mosa": partial(Mosa, generations=5),
     "rifling": partial(Rifling, episodes=3),
 }
-"""About 10 ms a decision. With the default 50 generations (100 ms) MALO's and MOSA's completion
-times on small are 3 % and 12 % better, which is still behind shortest job first."""
+"""Searches of about 10 ms a decision. With the default 50 generations (100 ms) MALO's and MOSA's
+completion times on small are 3 % and 12 % better, still behind shortest job first."""
 PAPERS_RULES: Final = (
     "fifo/first-fit",
     "fifo/load-balance",
@@ -127,8 +127,8 @@ def evaluate(
         )
     # no training draws such a seed
     sample = environment.draw(setting, int(options.get("jobs", JOBS)), EVALUATION_SEEDS + seed)
-    others = [load(Path(folder)) for folder in options.get("beside", "").split(",") if folder]
-    makers = {**dict(_learned([checkpoint, *others])), **baselines()}
+    checkpoints = [load(Path(folder)) for folder in options.get("beside", "").split(",") if folder]
+    makers = {**dict(_policies_of([checkpoint, *checkpoints])), **baselines()}
     if reports == "no":
         del makers["best-site-told"]
     decide = CYCLES[cycle] if reports == "yes" else partial(_unaware, CYCLES[cycle])
@@ -148,7 +148,7 @@ PolicyMaker = Callable[[], Policy]
 
 
 def baselines() -> dict[str, PolicyMaker]:
-    """Return policies by name: orderer/placer, and best-site, also given finished runs."""
+    """Return policies by name: orderer/placer, and best-site, without and with finished runs."""
     return {
         **{name: partial(_rule, name) for name in RULES},
         "best-site": lambda: Policy(BestSite(), BestSite()),
@@ -162,8 +162,8 @@ def _rule(name: str) -> Policy:
     return Policy(make(), registry.make_placer(placer))
 
 
-def _learned(checkpoints: list[Checkpoint]) -> Iterator[tuple[str, PolicyMaker]]:
-    """Yield them by the names of their cards; without a placer, with the two plain placements."""
+def _policies_of(checkpoints: list[Checkpoint]) -> Iterator[tuple[str, PolicyMaker]]:
+    """Yield policies by card name; a checkpoint without placer gets both plain placements."""
     for checkpoint in checkpoints:
         name = checkpoint.card.name
         if checkpoint.placer is not None:
@@ -185,7 +185,7 @@ def evaluate_policy(sample: DasSample, make_policy: PolicyMaker, cycle: Decide) 
     """Return mean completion time (min), fee ($) and wait (min) of one policy on one sample.
 
     Raises:
-        EvaluationError: a job did not finish, or the policy gave no valid answer.
+        EvaluationError: a job did not finish, or the policy gave an invalid answer.
     """
     policy, nodes = make_policy(), environment.nodes_of(sample)
     config = replace(START_NOW, decide=cycle)
@@ -201,7 +201,7 @@ def evaluate_policy(sample: DasSample, make_policy: PolicyMaker, cycle: Decide) 
     return {
         "mean_jct_minutes": float(jct.mean()) / 60,
         "mean_fee_dollars": float(fee_dollars(outcome, nodes).mean()),
-        "mean_wait_minutes": float(metrics.waited_seconds(outcome).mean()) / 60,
+        "mean_wait_minutes": float(metrics.wait_seconds(outcome).mean()) / 60,
         "decision_milliseconds": 1000 * outcome.decision_seconds / outcome.counts["cycles"],
     }
 
@@ -209,7 +209,7 @@ def evaluate_policy(sample: DasSample, make_policy: PolicyMaker, cycle: Decide) 
 # --- validation while learning ------------------------------------------------------------------
 
 VALIDATION_SEED: Final = 500_000
-"""Trainings draw at random from 2^31 seeds and evaluations begin there: neither meets these."""
+"""The first seed: trainings draw at random from 2^31 seeds, evaluations begin there."""
 METRICS: Final = ("mean_jct_minutes", "mean_fee_dollars")
 
 
@@ -223,26 +223,28 @@ class DasValidation:
         jobs: int,
         note: Callable[[str, float], None],
     ) -> None:
-        """Make as many environments of each setting as ``envs`` says; ``note`` gets every ratio."""
+        """Make ``envs[setting]`` environments of each setting; ``note`` gets every ratio."""
         self._policy, self._note = policy, note
         self._envs = {
             setting: DasTurnEnv(count, (setting,), jobs=jobs) for setting, count in envs.items()
         }
-        self._of_rule = {setting: _played(env, best_site) for setting, env in self._envs.items()}
+        self._of_rule = {
+            setting: _play_summary(env, best_site) for setting, env in self._envs.items()
+        }
 
     def __call__(self) -> float:
-        """Return the mean of all ratios; 1 is the rule's."""
+        """Return the mean of all ratios; the rule has 1."""
         ratios = []
         for setting, env in self._envs.items():
-            found = _played(env, partial(predict, self._policy))
+            summary = _play_summary(env, partial(predict, self._policy))
             for metric in METRICS:
-                logs = np.log(found[metric] / self._of_rule[setting][metric])
-                ratio = float(np.exp(logs.mean()))  # a few crowded environments do not decide it
+                logs = np.log(summary[metric] / self._of_rule[setting][metric])
+                ratio = float(np.exp(logs.mean()))  # robust to a few crowded environments
                 self._note(f"{setting}_{metric.split('_')[1]}_ratio", ratio)
                 ratios.append(ratio)
         return sum(ratios) / len(ratios)
 
 
-def _played(env: DasTurnEnv, act: Callable[[Observation], Actions]) -> dict[str, FloatArray]:
+def _play_summary(env: DasTurnEnv, act: Callable[[Observation], Actions]) -> dict[str, FloatArray]:
     play(env, range(VALIDATION_SEED, VALIDATION_SEED + env.count), act)
     return env.summary()

@@ -1,13 +1,13 @@
-"""The networks of the two agents of DAS, and of the critic they share.
+"""The networks of the two agents of DAS and of their common critic.
 
-The ordering agent squeezes all machines into one state, mixes it into every job's by a gate,
+The ordering agent squeezes all machines into one state and mixes it into every job's by a gate,
 
     s = AvgPool(S_machines),  S_job' = delta * f(s) + (1 - delta) * S_job,
     delta = sigmoid(W [S_job, f(s)] + b)                        (squeeze and communicate)
 
-and lets jobs attend to each other, knowing their place in the order of arrival. The placement
-agent reads the job to be placed and one machine after the other, so the same weights serve any
-number of jobs and machines.
+Then jobs attend to each other, with their place in the order of arrival. The placement agent reads
+the job to be placed and one machine after the other, so the same weights serve any number of jobs
+and machines.
 
 Shapes: ``jobs`` (..., jobs, features), ``is_job`` (..., jobs) bool, ``machines`` (..., machines,
 features), ``is_machine`` (..., machines) bool. Padding changes nothing.
@@ -36,11 +36,11 @@ from bireme.training.networks import ActorCritic, Attention, Tensors, mean_over
 _WIDTH: Final = 32
 _HEADS: Final = 4
 _MAX_WAVE: Final = 10_000.0
-"""Of positions, in places of the queue (Vaswani et al., 2017)."""
+"""The longest wave of positions, in places of the queue (Vaswani et al., 2017)."""
 
 
 class Communication(nn.Module):
-    """Squeeze and communicate: the state of the cluster, mixed into every job's."""
+    """Squeeze and communicate: mixes the state of the cluster into every job's."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class Communication(nn.Module):
         self.gate = nn.Linear(2 * _WIDTH, _WIDTH)
 
     def forward(self, states: Tensor, machines: Tensor, is_machine: Tensor) -> Tensor:
-        """Return states of jobs that know of the cluster, (..., jobs, width)."""
+        """Return states of jobs with the cluster's state, (..., jobs, width)."""
         cluster = self.squeezed(mean_over(machines, is_machine))[..., None, :].expand_as(states)
         share = torch.sigmoid(self.gate(torch.cat([states, cluster], dim=-1)))
         mixed: Tensor = share * cluster + (1 - share) * states
@@ -56,7 +56,7 @@ class Communication(nn.Module):
 
 
 class OrderingNetwork(nn.Module):
-    """Mean priorities of jobs; without ``communicates`` it does not see the cluster (DA)."""
+    """Mean priorities of jobs; without ``communicates`` they ignore the cluster (DA)."""
 
     def __init__(self, *, communicates: bool = True) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class OrderingNetwork(nn.Module):
     ) -> Tensor:
         """Return priorities, (..., jobs): the highest starts first.
 
-        ``places`` are those in the order of arrival, from 0, same shape.
+        ``places`` are positions in the order of arrival, from 0, same shape.
         """
         states = self.embed(jobs)
         if self.communicate is not None:
@@ -91,14 +91,14 @@ class PlacementNetwork(nn.Module):
         self.head = nn.Linear(_WIDTH, 1)
 
     def forward(self, job: Tensor, machines: Tensor) -> Tensor:
-        """Return affinities (..., machines); also the inputs of ``das-machines/1`` as served."""
+        """Return affinities (..., machines), from inputs as in ``das-machines/1``."""
         states = self.of_job(job)[..., None, :] + self.of_machine(machines)
         affinities: Tensor = self.head(self.inner(states))
         return affinities.squeeze(-1)
 
 
 class DasCritic(nn.Module):
-    """The value of what both agents see, from the means over jobs and over machines."""
+    """The value of an observation of both agents, from the means over jobs and over machines."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -123,10 +123,10 @@ class DasCritic(nn.Module):
 
 
 class DasActionCritic(nn.Module):
-    """Q(O_jobs, O_machines, a_jobs, A_machines): the value of what both agents see and one does.
+    """Q(O_jobs, O_machines, a_jobs, A_machines): the value of one agent's action.
 
-    Of the job that is chosen, and of the machines by how much they are wanted, it also knows the
-    states themselves: in a mean over all, one action would hardly show.
+    It also sees the states of the chosen job, and of the machines weighted by affinity. A mean over
+    all would hardly show a single action.
     """
 
     def __init__(self) -> None:
@@ -140,26 +140,32 @@ class DasActionCritic(nn.Module):
             nn.Linear(5 * _WIDTH + 2, 2 * _WIDTH), nn.ReLU(), nn.Linear(2 * _WIDTH, 1)
         )
 
-    def forward(self, seen: Tensors, actions: Mapping[str, Tensor]) -> Tensor:
-        """Return values, (batch,), of the actions of the agent whose turn it is."""
-        is_placing, fits, is_job = seen["is_placing"], seen["fits"], seen["job_mask"]
+    def forward(self, observation: Tensors, actions: Mapping[str, Tensor]) -> Tensor:
+        """Return values, (batch,), of the actions of the acting agent."""
+        is_placing, fits, is_job = (
+            observation["is_placing"],
+            observation["fits"],
+            observation["job_mask"],
+        )
         scores = actions[ORDERING].masked_fill(is_placing[:, None] | ~fits, 0.0)
-        jobs = self.of_job(torch.cat([seen["jobs"], scores[..., None]], dim=-1))
+        jobs = self.of_job(torch.cat([observation["jobs"], scores[..., None]], dim=-1))
         first = actions[ORDERING].masked_fill(~fits, -math.inf).argmax(-1)
-        chosen = jobs[torch.arange(len(jobs), device=jobs.device), first]
-        has_room = seen["has_room"]
-        wanted = actions[PLACEMENT].masked_fill(~has_room, 0.0)
-        machines = self.of_machine(torch.cat([seen["machines"], wanted[..., None]], dim=-1))
-        # Finite, for the softmax while a job is chosen and no machine has room.
-        shares = torch.softmax(wanted.masked_fill(~has_room, -1e9), dim=-1)
+        chosen_job = jobs[torch.arange(len(jobs), device=jobs.device), first]
+        has_room = observation["has_room"]
+        affinities = actions[PLACEMENT].masked_fill(~has_room, 0.0)
+        machines = self.of_machine(
+            torch.cat([observation["machines"], affinities[..., None]], dim=-1)
+        )
+        # Finite, for the softmax in ordering steps, where no machine has room.
+        shares = torch.softmax(affinities.masked_fill(~has_room, -1e9), dim=-1)
         waiting = torch.log1p(is_job.to(jobs.dtype).sum(-1, keepdim=True))
         placing = is_placing.to(jobs.dtype)[:, None]
         states = (
             mean_over(jobs, is_job),
-            chosen * (1 - placing),
-            mean_over(machines, seen["machine_mask"]),
+            chosen_job * (1 - placing),
+            mean_over(machines, observation["machine_mask"]),
             (machines * shares[..., None]).sum(-2) * placing,
-            self.of_placed(seen["placed"]) * placing,
+            self.of_placed(observation["placed"]) * placing,
         )
         return torch.as_tensor(
             self.head(torch.cat([*states, waiting, placing], dim=-1)).squeeze(-1)
@@ -177,7 +183,7 @@ def positions(places: Tensor, width: int) -> Tensor:
 # --- the agents' policy -------------------------------------------------------------------------
 
 _LOG_STD: Final = (-3.0, 0.0)
-"""Bounds of the logarithm of either agent's deviation."""
+"""Bounds of the logarithm of each agent's deviation."""
 _FIRST_LOG_STD: Final = -1.0
 _QUEUE: Final = ("jobs", "job_mask")
 _CLUSTER: Final = ("machines", "machine_mask")
@@ -186,14 +192,14 @@ _CLUSTER: Final = ("machines", "machine_mask")
 class DasAgents(ActorCritic):
     """Both agents of :class:`~bireme.training.das.environment.DasTurnEnv` and their shared critic.
 
-    The ordering agent's priorities are independent given what it sees. The placement agent's
-    affinities are as alike as machines are: their covariance is the posterior of the random-walk
-    Gaussian process, so that what is tried on one machine is tried on those like it. Both densities
-    are the correct ones (:mod:`bireme.training.distributions`); the slides print another. How
-    widely either agent explores is learned, within bounds.
+    The ordering agent's priorities are independent given its observation. The placement agent's
+    affinities are correlated like the machines: their covariance is the posterior of the
+    random-walk Gaussian process. So exploration of one machine also explores similar ones. Both
+    densities are the correct ones (:mod:`bireme.training.distributions`); the slides print another.
+    The width of exploration is learned within bounds.
 
-    The ablations of the slides: ``communicates=False`` keeps the cluster from the ordering agent,
-    ``walks=False`` gives affinities of their own to machines and hides finished runs.
+    The ablations of the slides: ``communicates=False`` hides the cluster from the ordering agent,
+    ``walks=False`` makes the affinities of machines independent and hides finished runs.
     """
 
     def __init__(self, *, communicates: bool = True, walks: bool = True) -> None:
@@ -207,7 +213,7 @@ class DasAgents(ActorCritic):
         )
 
     def distribution(self, observation: Tensors) -> ActionDistribution:
-        """Return that of both agents; one has work where it is its turn and it has a choice."""
+        """Return the joint distribution; an agent works in its turn if it has a choice."""
         is_placing, fits, has_room = (observation[n] for n in ("is_placing", "fits", "has_room"))
         return JointDistribution(
             {
@@ -224,49 +230,49 @@ class DasAgents(ActorCritic):
 
     @torch.no_grad()
     def explore_within(self, log_std: float) -> None:
-        """Reset how widely both explore: copying a rule has made them certain."""
-        for own in self.log_std.values():
-            own.fill_(log_std)
+        """Reset the exploration of both agents, because copying a rule has made them certain."""
+        for parameter in self.log_std.values():
+            parameter.fill_(log_std)
 
     def values(self, observation: Tensors) -> Tensor:
         return self.critic.of(observation)
 
-    def _is_idle(self, seen: Tensors) -> Tensor:
-        """Return where the ordering agent has nothing to choose, (batch,)."""
-        return seen["is_placing"] | (seen["fits"].sum(-1) < 2)
+    def _is_idle(self, observation: Tensors) -> Tensor:
+        """Return whether the ordering agent has no choice, (batch,)."""
+        return observation["is_placing"] | (observation["fits"].sum(-1) < 2)
 
     def _std(self, agent: str) -> Tensor:
         log_std: Tensor = self.log_std[agent]
         return log_std.clamp(*_LOG_STD)
 
-    def _priorities(self, seen: Tensors) -> Tensor:
-        """Return means, (batch, jobs); 0 where it is idle and behind the last job."""
-        # only rows and slots in use, to save attention over padding
-        rows = (~self._is_idle(seen)).nonzero().squeeze(-1)
-        longest = int(seen["job_mask"].sum(-1).max())
-        jobs, is_job = (seen[name][rows, :longest] for name in _QUEUE)
-        places = torch.arange(longest, dtype=jobs.dtype, device=jobs.device).expand(is_job.shape)
-        means = self.ordering(jobs, places, is_job, *(seen[n][rows] for n in _CLUSTER))
-        means = functional.pad(means, (0, seen["jobs"].shape[1] - longest))
-        return means.new_zeros(seen["job_mask"].shape).index_copy(0, rows, means)
+    def _priorities(self, observation: Tensors) -> Tensor:
+        """Return means, (batch, jobs); 0 for idle rows and after the last job."""
+        # only used rows and slots, to save attention over padding
+        rows = (~self._is_idle(observation)).nonzero().squeeze(-1)
+        max_jobs = int(observation["job_mask"].sum(-1).max())
+        jobs, is_job = (observation[name][rows, :max_jobs] for name in _QUEUE)
+        places = torch.arange(max_jobs, dtype=jobs.dtype, device=jobs.device).expand(is_job.shape)
+        means = self.ordering(jobs, places, is_job, *(observation[n][rows] for n in _CLUSTER))
+        means = functional.pad(means, (0, observation["jobs"].shape[1] - max_jobs))
+        return means.new_zeros(observation["job_mask"].shape).index_copy(0, rows, means)
 
-    def _affinities(self, seen: Tensors, has_room: Tensor) -> ActionDistribution:
-        rows = seen["is_placing"].nonzero().squeeze(-1)
-        places = seen["places"][rows]
+    def _affinities(self, observation: Tensors, has_room: Tensor) -> ActionDistribution:
+        rows = observation["is_placing"].nonzero().squeeze(-1)
+        places = observation["places"][rows]
         if not self.walks:  # the last feature is the health
             places = torch.cat([places[..., :-1], torch.zeros_like(places[..., -1:])], dim=-1)
-        means = self.placement(seen["placed"][rows], places)
+        means = self.placement(observation["placed"][rows], places)
         means = means.new_zeros(has_room.shape).index_copy(0, rows, means)
         if not self.walks:
             return DiagonalGaussian(means, self._std(PLACEMENT), has_room)
-        # any factor does where the agent is idle, but it must be invertible
-        eye = torch.eye(means.shape[-1], device=means.device).expand_as(seen["walks"])
-        factor = torch.where(seen["is_placing"][:, None, None], seen["walks"], eye)
+        # an idle agent needs any invertible factor
+        eye = torch.eye(means.shape[-1], device=means.device).expand_as(observation["walks"])
+        factor = torch.where(observation["is_placing"][:, None, None], observation["walks"], eye)
         return FullGaussian(means, factor * self._std(PLACEMENT).exp(), has_room)
 
 
 class DasPaperAgents(DasAgents):
-    """Both agents with the critic of the slides, which values what they do."""
+    """Both agents with the slides' critic of actions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -312,7 +318,7 @@ class ServedOrdering(nn.Module):
         self.network = network
 
     def forward(self, jobs: Tensor, places: Tensor, machines: Tensor) -> Tensor:
-        # A batch of one: the exporter knows attention in batches only.
+        # A batch of one, because the exporter supports attention only in batches.
         is_job = torch.ones_like(places, dtype=torch.bool)[None]
         is_machine = torch.ones_like(machines[:, 0], dtype=torch.bool)[None]
         scores: Tensor = self.network(jobs[None], places[None], is_job, machines[None], is_machine)
@@ -320,7 +326,7 @@ class ServedOrdering(nn.Module):
 
 
 class ServedDl2(nn.Module):
-    """Scores from the inputs of ``das-jobs/1``, of which jobs alone count."""
+    """Scores from the inputs of ``das-jobs/1``; only jobs count."""
 
     def __init__(self, scorer: nn.Module) -> None:
         super().__init__()

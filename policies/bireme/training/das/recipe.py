@@ -1,13 +1,13 @@
-"""Recipes of DAS: a rule is copied, then both agents improve together by MAPPO.
+"""Recipes of DAS: the agents copy a rule, then both improve together by MAPPO.
 
-Eight replicas of every sequence of arrivals are each other's baseline, since most of what happens
-on a cluster is decided by what arrives. Small clusters come first, where the order matters; then
-medium ones, where no job waits and the place matters. The weights that do best beside the rule, on
-validation environments of both sizes, are kept. Large clusters are never seen in training.
+Eight replicas of every sequence of arrivals are each other's baseline, because arrivals decide most
+of the return. Small clusters come first, where the order matters. Medium ones follow, where no job
+waits and the place matters. The best weights on validation environments of both sizes, relative to
+the rule, are kept. Training never sees large clusters.
 
 ``bireme train bireme.training.das.recipe:Da`` trains an ablation of the slides, and
-``bireme.training.das.recipe:Dl2Recipe`` the baseline that learns as DL2 does, like any recipe of
-one's own.
+``bireme.training.das.recipe:Dl2Recipe`` the baseline that learns like DL2, as with any user's
+recipe.
 """
 
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ _DL2_STEPS: Final = {"full": 1_000_000, "smoke": 500}
 _COPYING: Final = CloningConfig(learning_rate=2e-3)
 _LOG_STD: Final = -2.0
 """Logarithm of the deviation of exploration. With 0.3 instead of 0.14 the exploring policy got
-better and its mean, which is served, worse: it learned to make up for its own noise."""
+better and its mean, which is served, worse: it learned to compensate its own noise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +47,10 @@ class DasSchedule:
     """Length of each stage of training, and its validation.
 
     Attributes:
-        envs: Environments that are stepped together, of ``jobs`` jobs each.
+        envs: Environments stepped together, of ``jobs`` jobs each.
         copied: Decisions of behaviour cloning.
         stages: Settings of the clusters, and decisions, of every stage of MAPPO.
-        validated: Environments of each setting in a validation, one every ``every`` updates.
+        validated: Environments of each setting in a validation, every ``every`` updates.
         patience: Validations without a gain that end a stage.
     """
 
@@ -131,12 +131,12 @@ class DasRecipe:
     def _improve(
         self, run: TrainingRun, agents: DasAgents, settings: tuple[str, ...], decisions: int
     ) -> int:
-        """Run a stage of MAPPO, keep the best weights, return how many decisions it took."""
+        """Run a stage of MAPPO, keep the best weights, return the number of decisions."""
         schedule = self.schedules[run.scale]
         config = PPOConfig(
             baseline="replicas",
             replicas=REPLICAS,
-            gamma=1.0,  # with a discount it pays to put off what is long
+            gamma=1.0,  # a discount rewards postponing long jobs
             learning_rate=1e-4,
             n_minibatches=8,
             target_kl=0.03,
@@ -153,13 +153,13 @@ class DasRecipe:
 
     def _export(self, run: TrainingRun, parts: Mapping[PartName, TrainedPart], steps: int) -> Path:
         stages = self.schedules[run.scale].stages
-        seen = ", ".join(sorted({name for settings in stages for name in settings}))
-        data = f"drawn jobs on drawn clusters of the env of DAS: {seen}"
+        names = ", ".join(sorted({name for settings in stages for name in settings}))
+        data = f"drawn jobs on drawn clusters of the env of DAS: {names}"
         return export_run(run, self, parts, data, steps=steps)
 
 
 class DasPaperRecipe(DasRecipe):
-    """``das-paper``: the reward of the slides, their critic of actions, entropy; nothing is copied.
+    """``das-paper``: the reward of the slides, their critic of actions, entropy; no copied rule.
 
     Small and medium clusters side by side, half of the environments each.
     """
@@ -208,7 +208,7 @@ class DasPaperRecipe(DasRecipe):
         return self._export(run, self._parts(agents), algorithm.steps)
 
 
-# --- the ablations of the slides: DAS without one, the other, or both of its ideas --------------
+# --- the ablations of the slides: DAS without one or both of its ideas --------------------------
 
 
 class Da(DasRecipe):
@@ -239,11 +239,11 @@ class DaWithWalks(DasRecipe):
 
 
 class Dl2Recipe(DasRecipe):
-    """The baseline that learns as DL2 does: a rule is copied, then improved by reward (A2C).
+    """The baseline that learns like DL2: it copies a rule, then improves by reward (A2C).
 
-    DL2 (Peng et al., 2019) decides the sizes of jobs; jobs are rigid here, so it keeps the method
-    and orders jobs: each that fits has a score of its own, the softmax of which chooses, and load
-    balance places it. The scheduler that it copies is shortest job first.
+    DL2 (Peng et al., 2019) decides the sizes of jobs. Jobs are rigid here, so this recipe keeps the
+    method and orders jobs. Each fitting job has a score, their softmax chooses, and load balance
+    places the job. The copied scheduler is shortest job first.
     """
 
     name = "dl2"

@@ -1,8 +1,8 @@
 """The paper's baselines in DeepRM's environment: random, shortest job first, Tetris.
 
-A rule gives every job of the queue a score; of those that fit the one with the highest starts, the
-first that came where scores are equal. None of them waits while something fits ("all of these
-baselines work in a greedy way", section 4.4).
+A rule gives every job of the queue a score. The fitting job with the highest score starts; ties go
+to the earliest job. No rule waits while a job fits ("all of these baselines work in a greedy way",
+section 4.4).
 """
 
 from collections.abc import Callable, Mapping
@@ -23,23 +23,23 @@ def shortest_first(state: DeepRmState) -> IntArray:
 
 
 def tetris(state: DeepRmState) -> IntArray:
-    """Choose by alignment with what is free plus one over the duration, both alike on average.
+    """Choose by alignment with the free slots plus one over the duration, of equal mean weight.
 
-    Grandl et al., Tetris, SIGCOMM'14, section 3.3, with time where they have time times demand:
-    that packs worse here (a slowdown of 5.35 against 4.78 at rate 0.7).
+    Grandl et al., Tetris, SIGCOMM'14, section 3.3, with time instead of time times demand, which
+    packs worse here (a slowdown of 5.35 against 4.78 at rate 0.7).
     """
     is_there = state.queue >= 0
     demands = state.of_queue(state.jobs.demands) / SLOTS
     alignment = (demands * (state.free / SLOTS)[:, None, :]).sum(axis=2)
     durations = state.of_queue(state.jobs.durations)
     shortness = np.divide(1.0, durations, out=np.zeros(durations.shape), where=is_there)
-    known = shortness.sum(axis=1)
-    weight = np.divide(alignment.sum(axis=1), known, out=np.zeros_like(known), where=known > 0)
+    total = shortness.sum(axis=1)
+    weight = np.divide(alignment.sum(axis=1), total, out=np.zeros_like(total), where=total > 0)
     return _best(state, alignment + weight[:, None] * shortness)
 
 
 def at_random(seed: int) -> Rule:
-    """Return a rule that chooses any job that fits, each as likely."""
+    """Return a rule that chooses a fitting job uniformly at random."""
     chance = np.random.default_rng(seed)
     return lambda state: _best(state, chance.random(state.fits.shape))
 
@@ -57,7 +57,7 @@ def run_rule(env: DeepRmEnv, rule: Rule) -> DeepRmState:
 
 
 def _best(state: DeepRmState, scores: FloatArray) -> IntArray:
-    """Return the slot with the highest score among those that fit, the void where none does."""
-    # Of equals argmax takes the first, which is the job that came first.
+    """Return the fitting slot with the highest score, or the void if none fits."""
+    # argmax breaks ties by the first slot, the earliest job.
     best = np.where(state.fits, scores, -np.inf).argmax(axis=1)
     return np.where(state.fits.any(axis=1), best, state.config.queue_slots)

@@ -1,14 +1,14 @@
-"""DeepRM's environment, batched: one machine with two resources, and a queue to choose from.
+"""DeepRM's environment, batched: one machine with two resources, and a queue.
 
-In every step of the clock jobs are chosen one by one until the void is; then the clock moves on.
-A chosen job starts at once, so it must fit what is free now. The void is not allowed while the
-machine is empty and a job waits, or a policy could wait for ever; and where nothing that waits
-fits, there is nothing to choose: the clock runs to the next arrival or finish by itself.
+In every step of the clock a policy chooses jobs one by one until it chooses the void. Then the
+clock advances. A chosen job starts at once, so it must fit the free slots. The void is forbidden
+while the machine is empty and a job waits, or a policy could wait for ever. If no waiting job fits,
+the clock runs to the next arrival or finish by itself.
 
-The reward of a stretch of time is minus the sum, over its steps and the jobs in the system, of
-``1 / duration + completion_weight``, over the steps in which jobs arrive. All rewards of an episode
-together are then minus the slowdowns of all jobs, plus their completion times so weighted, per
-arrival step. Without the second term waits grow (the first is the paper's).
+The reward of a period is minus the sum, over its steps and the jobs in the system, of
+``1 / duration + completion_weight``, divided by the number of arrival steps. So the return of an
+episode is minus the slowdowns of all jobs, plus their weighted completion times, per arrival step.
+Without the second term waits grow (the first is the paper's).
 
 Sources: Liang et al., "Data centers job scheduling with deep reinforcement learning", PAKDD 2020,
 sections 3.1 and 4.2; Mao et al., HotNets 2016, sections 3.2 and 3.3.
@@ -26,14 +26,13 @@ from bireme.training.vec_env import Actions, EnvStep, Observation, check_choices
 
 # --- the jobs of a seed: at most one a step, mostly short, with one main resource ---------------
 #
-# Four of five jobs run 1 to 3 steps, the others 10 to 15. A job asks 5 to 10 slots of its main
-# resource, drawn at random, and 1 or 2 of the other one. The paper of A2cScheduler leaves all of
-# this open; these are the numbers of Mao et al., HotNets 2016, section 4.1, as its public program
-# has them.
+# Four of five jobs run 1 to 3 steps, the others 10 to 15. A job requests 5 to 10 slots of its main
+# resource, drawn at random, and 1 or 2 of the other one. The paper of A2cScheduler does not state
+# these numbers; they are those of Mao et al., HotNets 2016, section 4.1, from its public program.
 
 RESOURCES = 2
 SLOTS = 10
-"""How much of each resource the machine has."""
+"""The machine's capacity of each resource."""
 SHORT = (1, 3)
 LONG = (10, 15)
 SHORT_SHARE = 0.8
@@ -46,10 +45,10 @@ class DeepRmEnvConfig:
     """One size of the environment.
 
     Attributes:
-        rates: Chance of an arrival in a step; each env draws one of them, with its seed.
-        queue_slots: How many waiting jobs can be chosen from, the first that came.
+        rates: Probabilities of an arrival in a step; each env draws one by its seed.
+        queue_slots: The number of waiting jobs that can be chosen, the earliest first.
         arrival_steps: Steps in which jobs arrive; then the env is drained.
-        completion_weight: What a job in the system costs per step, beside one over its duration.
+        completion_weight: Cost of a job in the system per step, beside one over its duration.
     """
 
     rates: tuple[float, ...] = (0.7,)
@@ -80,8 +79,8 @@ def draw(config: DeepRmEnvConfig, seeds: Sequence[int]) -> DeepRmJobs:
 
 
 def _draw(config: DeepRmEnvConfig, seed: int) -> tuple[BoolArray, IntArray, IntArray]:
-    # In the same order at every rate: of the jobs at a low rate each also comes at a higher one, as
-    # far as both envs have one rate to choose from.
+    # Draw in the same order at every rate: each job at a low rate also comes at a higher one, if
+    # both envs have a single rate.
     chance, steps = np.random.default_rng(seed), config.arrival_steps
     rate = config.rates[chance.integers(len(config.rates))]
     exists = chance.random(steps) < rate
@@ -111,13 +110,13 @@ class DeepRmState:
     """Several envs at one moment, before a choice.
 
     Attributes:
-        clock: Steps gone by, shape (envs,).
+        clock: Elapsed steps, shape (envs,).
         started: Start of each job; -1 before; shape (envs, jobs).
-        waiting: Which jobs wait, shape (envs, jobs).
-        queue: The jobs that can be chosen, the first that came first; -1 where a slot is empty;
-            shape (envs, queue slots).
-        free: Slots that are free, shape (envs, resources).
-        fits: Which jobs of the queue fit, shape (envs, queue slots).
+        waiting: Whether each job waits, shape (envs, jobs).
+        queue: The jobs that can be chosen, the earliest first; -1 for an empty slot; shape (envs,
+            queue slots).
+        free: Free slots, shape (envs, resources).
+        fits: Whether each job of the queue fits, shape (envs, queue slots).
     """
 
     config: DeepRmEnvConfig
@@ -136,7 +135,7 @@ class DeepRmState:
 
     @property
     def is_over(self) -> BoolArray:
-        """Which envs have finished all their jobs, shape (envs,)."""
+        """Whether each env has finished all its jobs, shape (envs,)."""
         is_done = (self.started >= 0) & (self.ends <= self.clock[:, None])
         return np.asarray((is_done | ~self.jobs.exists).all(axis=1))
 
@@ -149,16 +148,16 @@ class DeepRmState:
 
     def of_queue(self, values: IntArray) -> IntArray:
         """Return ``values`` of jobs, (envs, jobs, ...), for the queue; 0 for empty slots."""
-        found = values[np.arange(len(values))[:, None], self.queue]
+        of_slots = values[np.arange(len(values))[:, None], self.queue]
         is_there = (self.queue >= 0).reshape(*self.queue.shape, *[1] * (values.ndim - 2))
-        return np.where(is_there, found, 0)
+        return np.where(is_there, of_slots, 0)
 
 
 View: TypeAlias = Callable[[DeepRmState], Observation]
 
 
 def masks(state: DeepRmState) -> Observation:
-    """Return ``mask`` alone, the allowed choices."""
+    """Return only ``mask``, the allowed choices."""
     return {"mask": state.allowed}
 
 
@@ -180,14 +179,14 @@ class DeepRmEnv:
 
     def step(self, actions: Actions) -> EnvStep:
         """Choose a queue slot, or the void (the last action), in environments that are not over."""
-        chosen = np.asarray(actions)
+        choices = np.asarray(actions)
         state, slots = self.state, self.config.queue_slots
         live = ~state.is_over
-        check_choices(chosen, state.allowed, live)
-        rows = np.flatnonzero(live & (chosen < slots))
+        check_choices(choices, state.allowed, live)
+        rows = np.flatnonzero(live & (choices < slots))
         started = state.started.copy()
-        started[rows, state.queue[rows, chosen[rows]]] = state.clock[rows]
-        pause = np.where(live & (chosen == slots), 1, 0)
+        started[rows, state.queue[rows, choices[rows]]] = state.clock[rows]
+        pause = np.where(live & (choices == slots), 1, 0)
         rewards = -pause * _cost(state)
         self.state = _state_of(self.config, state.jobs, state.clock + pause, started)
         rewards += self._pass_idle_time()
@@ -195,8 +194,8 @@ class DeepRmEnv:
         return EnvStep(self.view(self.state), rewards, self.state.is_over, clock)
 
     def _pass_idle_time(self) -> FloatArray:
-        """Let time pass wherever nothing can be chosen; return the rewards, shape (envs,)."""
-        # Only in the envs that still wait: most of a batch has something to choose.
+        """Let time pass in envs without a choice; return the rewards, shape (envs,)."""
+        # Work only on idle envs, as most of a batch has a choice.
         part, clock = self.state, self.state.clock.copy()
         rows, rewards = np.arange(self.count), np.zeros(self.count)
         while (idle := ~part.fits.any(axis=1) & ~part.is_over).any():
@@ -211,10 +210,10 @@ class DeepRmEnv:
 
 
 def _cost(state: DeepRmState) -> FloatArray:
-    """Return the cost of a step while nothing comes or ends, above 0, shape (envs,)."""
-    each = 1.0 / state.jobs.durations + state.config.completion_weight
+    """Return the cost of a step without arrivals and ends, above 0, shape (envs,)."""
+    rates = 1.0 / state.jobs.durations + state.config.completion_weight
     is_present = state.waiting | (state.ends > state.clock[:, None])
-    return np.asarray((each * is_present).sum(axis=1) / state.config.arrival_steps)
+    return np.asarray((rates * is_present).sum(axis=1) / state.config.arrival_steps)
 
 
 def _state_of(
@@ -235,7 +234,7 @@ def _state_of(
 
 
 def _until_next_event(state: DeepRmState) -> IntArray:
-    """Return the steps until a job comes or ends, shape (envs,); at least 1 before the end."""
+    """Return the steps until a job arrives or ends, shape (envs,); at least 1 before the end."""
     steps = np.arange(state.config.arrival_steps)
     comes = np.where(state.jobs.exists & (steps > state.clock[:, None]), steps, NEVER)
     ends = np.where(state.ends > state.clock[:, None], state.ends, NEVER)
@@ -246,16 +245,16 @@ def _until_next_event(state: DeepRmState) -> IntArray:
 
 
 def measure(state: DeepRmState) -> dict[str, FloatArray]:
-    """Return the measures of envs that are over, by name; times are in steps, shape (envs,).
+    """Return the measures of finished envs, by name; times are in steps, shape (envs,).
 
     ``slowdown`` (completion time over duration), ``completion_steps`` (from arrival to finish) and
-    ``waiting_steps`` (to start) are means over the jobs; ``longest_wait_steps`` is the most of any.
+    ``waiting_steps`` (to start) are means over the jobs; ``longest_wait_steps`` is the maximum.
 
     Raises:
         ValueError: an env is not over, or had no jobs.
     """
     exists, durations = state.jobs.exists, state.jobs.durations
-    # A mean without the jobs that have not finished would flatter a policy that starves them.
+    # A mean without unfinished jobs would favour a policy that starves them.
     if not state.is_over.all():
         env = int((~state.is_over).argmax())
         raise ValueError(f"env {env} has jobs that have not finished; measure it when over")
@@ -269,16 +268,16 @@ def measure(state: DeepRmState) -> dict[str, FloatArray]:
         "completion_steps": completions,
         "waiting_steps": waits,
     }
-    found = {name: np.mean(each, axis=1, where=exists) for name, each in means.items()}
-    longest = np.max(waits, axis=1, where=exists, initial=0)
-    return found | {"longest_wait_steps": longest.astype(np.float64)}
+    measures = {name: np.mean(values, axis=1, where=exists) for name, values in means.items()}
+    max_wait = np.max(waits, axis=1, where=exists, initial=0)
+    return measures | {"longest_wait_steps": max_wait.astype(np.float64)}
 
 
-# --- views, by the very formulas that the networks are served with ------------------------------
+# --- views, by the formulas of the serving encoder ----------------------------------------------
 
 
 def as_set(state: DeepRmState) -> Observation:
-    """Return the features of every job of the queue and of the whole.
+    """Return the features of every job of the queue, and the context.
 
     ``jobs`` float32, shape (envs, queue slots, features); ``context`` float32, shape (envs,
     features); ``mask`` bool, shape (envs, queue slots + 1), the allowed choices; ``present`` bool,

@@ -1,8 +1,8 @@
 """Evaluation of A2cScheduler in DeepRM's environment, beside the paper's baselines.
 
-A checkpoint is evaluated at each arrival rate of the paper. While it learns, a policy plays the
-same validation environments again and again, always its likeliest choice, at the rate of the
-paper's figure 3 and at a busier one; the cost there decides which weights are kept.
+A checkpoint is evaluated at each arrival rate of the paper. In training, a policy plays the same
+validation environments repeatedly, by its likeliest choices, at the rate of the paper's figure 3
+and at a busier one. Their cost decides which weights are kept.
 """
 
 from collections.abc import Mapping
@@ -29,9 +29,9 @@ SETTINGS: Final[Mapping[str, str]] = {
 }
 PRIMARY: Final = ("slowdown", True)
 VALIDATION_SEED: Final = 1_000_000
-"""First seed of the validation environments: far from those of evaluations, which begin at 0."""
+"""First seed of the validation environments, far from the evaluations', which begin at 0."""
 RATE: Final = 0.7
-"""That of the paper's figure 3."""
+"""The arrival rate of the paper's figure 3."""
 _VALIDATION_RATES: Final = {"validation": RATE, "busy_validation": 0.9}
 _LIMIT_SECONDS: Final = 5.0
 
@@ -43,8 +43,8 @@ def evaluate(policy: str, rule: Rule, setting: str, queue_slots: int, seed: int)
     results = {}
     for name, decide in {policy: rule, **rules(seed)}.items():
         env.reset([seed])
-        found = environment.measure(run_rule(env, decide))
-        results[name] = {metric: float(values[0]) for metric, values in found.items()}
+        measures = environment.measure(run_rule(env, decide))
+        results[name] = {metric: float(values[0]) for metric, values in measures.items()}
     return results
 
 
@@ -53,8 +53,8 @@ def served_choice(
 ) -> IntArray:
     """Return the served network's choice in a single environment: a slot or the void, (1,).
 
-    ``inputs`` have a row per job of the queue. If it ``may_wait`` it may choose the void although a
-    job fits, which a cluster's queue may not.
+    ``inputs`` have a row per job of the queue. With ``may_wait`` it may choose the void although a
+    job fits; a cluster's queue may not.
     """
     jobs = int((state.queue[0] >= 0).sum())
     scores = session.answer(inputs, jobs, _LIMIT_SECONDS)
@@ -69,7 +69,7 @@ class DeepRmValidation:
     def __init__(
         self, policy: ActorCritic, count: int, config: DeepRmEnvConfig, view: View, run: TrainingRun
     ) -> None:
-        """Make ``count`` environments of each rate; the measures go into the curves of ``run``."""
+        """Make ``count`` environments of each rate; ``run`` records the measures in its curves."""
         self._policy, self._run = policy, run
         self._envs = {
             name: DeepRmEnv(count, replace(config, rates=(rate,)), view)

@@ -1,9 +1,9 @@
 """The two networks of A2cScheduler: a scorer shared over the queue, and the paper's two CNNs.
 
-The scorer scores every job by the same small network, which also knows the mean of what it sees in
-all jobs, and what is the same for all. So it has a few thousand weights, takes a queue of any
-length, and no order of the jobs changes its answer. The void has a network of its own; a job's
-score is how much better starting it is than to wait.
+The scorer scores every job by the same small network, which also sees the mean state of all jobs
+and the context. So it has a few thousand weights, accepts a queue of any length, and does not
+depend on the order of the jobs. The void has its own network. A job's score is the advantage of its
+start over waiting.
 
 The paper's actor and critic (Liang et al., PAKDD 2020, section 4.3 and table 3) read the image:
 16 and 32 filters of 3 x 3, flattened, one full layer; their weights are distinct.
@@ -40,13 +40,13 @@ class QueueScorer(nn.Module):
         Args:
             jobs: Shape (..., jobs, JOB_FEATURES).
             context: Shape (..., CONTEXT_FEATURES).
-            present: 1 where there is a job and 0 in empty slots, shape (..., jobs); None, as the
-                network is served: no slot is empty.
+            present: 1 for a job and 0 for an empty slot, shape (..., jobs); None in service, where
+                no slot is empty.
         """
         present = torch.ones_like(jobs[..., 0]) if present is None else present
-        seen = self.each(jobs)
-        whole = self.whole(torch.cat([mean_over(seen, present), context], dim=-1))
-        scores = self.score(torch.relu(self.job(seen) + whole.unsqueeze(-2))).squeeze(-1)
+        states = self.each(jobs)
+        whole = self.whole(torch.cat([mean_over(states, present), context], dim=-1))
+        scores = self.score(torch.relu(self.job(states) + whole.unsqueeze(-2))).squeeze(-1)
         return torch.as_tensor(scores - self.void(torch.relu(whole)))
 
 
@@ -58,7 +58,7 @@ class SetPolicy(ActorCritic):
         self.scorer = QueueScorer(width)
 
     def distribution(self, observation: Tensors) -> MaskedCategorical:
-        """Over the queue and the void, from :func:`as_set`."""
+        """Return a distribution over the queue and the void, from :func:`as_set`."""
         present = observation["present"].float()
         scores = self.scorer(observation["jobs"], observation["context"], present)
         logits = torch.cat([scores, torch.zeros_like(scores[:, :1])], dim=1)
@@ -66,9 +66,9 @@ class SetPolicy(ActorCritic):
 
 
 def convolutions(config: DeepRmEnvConfig, outputs: int, stride: int = 1) -> nn.Sequential:
-    """Return one of the paper's networks; with ``stride`` 2 layers look at every other place.
+    """Return one of the paper's networks; with ``stride`` 2 layers read every other place.
 
-    From images, shape (batch, 1, horizon steps, columns), to shape (batch, outputs).
+    It maps images, shape (batch, 1, horizon steps, columns), to shape (batch, outputs).
     """
     down, across = IMAGE_HORIZON_STEPS, columns(config.queue_slots)
     for _ in FILTERS:
@@ -84,14 +84,14 @@ def convolutions(config: DeepRmEnvConfig, outputs: int, stride: int = 1) -> nn.S
 
 
 class ServedImages(nn.Module):
-    """The paper's actor as it is served: an image per gang and its slot there."""
+    """The paper's actor for serving: an image per gang and its slot in the image."""
 
     def __init__(self, actor: nn.Module) -> None:
         super().__init__()
         self.actor = actor
 
     def forward(self, image: Tensor, slot: Tensor) -> Tensor:
-        """Return how much better than waiting it is to start each, shape (gangs,).
+        """Return the advantage of each gang's start over waiting, shape (gangs,).
 
         Args:
             image: Shape (gangs, 1, horizon steps, columns).
@@ -110,7 +110,7 @@ class ImagePolicy(ActorCritic):
         self.critic = convolutions(config, 1, stride)
 
     def distribution(self, observation: Tensors) -> MaskedCategorical:
-        """Over the queue and the void, from :func:`as_image`."""
+        """Return a distribution over the queue and the void, from :func:`as_image`."""
         return MaskedCategorical(self.actor(observation["image"]), observation["mask"])
 
     def values(self, observation: Tensors) -> Tensor:

@@ -1,10 +1,10 @@
-"""Recipes of A2cScheduler: the scorer that is served (``a2c``), and the paper's CNNs.
+"""Recipes of A2cScheduler: the served scorer (``a2c``), and the paper's CNNs.
 
 The scorer learns by PPO over whole episodes; eight replicas of each sequence of arrivals are its
-baseline. It needs no expert: a copy of shortest-job-first is so sure of itself that it learns
-slowly from then on. The paper's networks learn by n-step A2C: ``a2c-cnn`` with convolutions that
-look at every other place, ``a2c-paper`` at every place. All of them meet all arrival rates at once.
-The learning rate falls linearly, and the weights with the least validation cost are kept.
+baseline. It needs no expert: a copy of shortest-job-first has so little entropy that it then learns
+slowly. The paper's networks learn by n-step A2C: ``a2c-cnn`` with convolutions over every other
+place, ``a2c-paper`` over every place. All of them train on all arrival rates at once. The learning
+rate falls linearly, and the weights with the lowest validation cost are kept.
 """
 
 from abc import ABC, abstractmethod
@@ -44,10 +44,10 @@ _DECAY_TO: Final = 0.03
 
 
 class DeepRmRecipe(ABC):
-    """Training and evaluation that both recipes share.
+    """The common training and evaluation of all recipes.
 
     Attributes:
-        view: What the network sees of a state.
+        view: Maps a state to the network's observation.
         stage: Name of the algorithm in the curves.
         encoder: Name and version of the encoder of the served network.
     """
@@ -70,7 +70,7 @@ class DeepRmRecipe(ABC):
 
     @abstractmethod
     def _algorithm(self, env: DeepRmEnv, run: TrainingRun) -> tuple[OnPolicy[Any], nn.Module]:
-        """Return the algorithm with a new policy, and the network that is served of it."""
+        """Return the algorithm with a new policy, and the policy's network for serving."""
 
     @abstractmethod
     def inputs(self, state: DeepRmState) -> dict[str, Array]:
@@ -101,7 +101,7 @@ class DeepRmRecipe(ABC):
     def evaluate(
         self, checkpoint: Checkpoint, setting: str, seed: int, options: Mapping[str, str]
     ) -> Results:
-        """Beside the paper's baselines; with option ``waits=no`` as it orders a cluster's queue."""
+        """Evaluate beside the paper's baselines; option ``waits=no`` forbids waiting."""
         waits = options.get("waits", "yes")
         if waits not in ("yes", "no") or set(options) - {"waits"}:
             raise SettingError(f"options are {dict(options)}; there are waits=yes and waits=no")
@@ -133,7 +133,7 @@ class ScorerRecipe(DeepRmRecipe):
         config = PPOConfig(
             baseline="replicas",
             replicas=8,
-            gamma=1.0,  # with a discount a policy gains by putting off what is long
+            gamma=1.0,  # a discount rewards postponing long jobs
             learning_rate=1e-3,
             decay_to=_DECAY_TO,
             ent_coef=0.003,
@@ -146,7 +146,7 @@ class ScorerRecipe(DeepRmRecipe):
 
 
 class ImageRecipe(DeepRmRecipe):
-    """``a2c-cnn``: the paper's actor and critic, by n-step A2C from nothing."""
+    """``a2c-cnn``: the paper's actor and critic, by n-step A2C from scratch."""
 
     name = "a2c-cnn"
     summary = "Orders a queue by the paper's CNN on the image of the cluster, in tens"
@@ -165,8 +165,8 @@ class ImageRecipe(DeepRmRecipe):
         policy = ImagePolicy(self.config, self.stride).to(run.device)
         config = A2CConfig(
             n_steps=10,
-            # Discounted: the image does not show how many jobs are still to come, so that without
-            # a discount the critic could only guess.
+            # Discounted: the image does not show the number of future jobs, so without a discount
+            # the critic could only guess.
             gamma=0.98,
             gamma_per="time",
             reward_scale=0.3,
@@ -184,10 +184,10 @@ class ImageRecipe(DeepRmRecipe):
 
 
 class PaperRecipe(ImageRecipe):
-    """``a2c-paper``: the same with stride 1, so that the networks are the paper's to the letter."""
+    """``a2c-paper``: the recipe with stride 1, so that the networks equal the paper's."""
 
-    # A decision costs 21 ms of one core, played and learned from, of which the env takes 0.2 ms:
-    # here an accelerator pays.
+    # Playing and learning from a decision takes 21 ms of one core, the env only 0.2 ms: an
+    # accelerator pays.
 
     name = "a2c-paper"
     summary = "Orders a queue by the paper's CNN at stride 1; for an accelerator"
@@ -196,6 +196,6 @@ class PaperRecipe(ImageRecipe):
         "smoke": Schedule(envs=4, steps=40, every=5, validated=2),
     }
     stride = 1
-    # The layer behind the convolutions has sixteen times as many inputs as with stride 2, so a step
-    # moves its answers sixteen times as far: at 7e-4 the entropy was gone after two updates.
+    # The layer after the convolutions has sixteen times as many inputs as with stride 2, so a step
+    # moves its outputs sixteen times as far. At 7e-4 the entropy vanished after two updates.
     learning_rate = 7e-4 / 16

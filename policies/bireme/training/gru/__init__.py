@@ -1,1 +1,1 @@
-"""The GRU of forecasts: a network, what it learns from, and how it becomes a checkpoint."""
+"""The GRU of forecasts: its network, training data and checkpoint."""

@@ -1,7 +1,7 @@
 """Evaluation of LSP's GRU and of all forecasters: comparisons on one series, errors on many.
 
 :func:`compare_forecasters` is the command ``bireme forecast``; :func:`evaluate_forecaster` measures
-a trained network on series that it has not learned, for its card.
+a trained network on unseen series, for its card.
 """
 
 import time
@@ -28,21 +28,21 @@ from bireme.simulator.traces.series import ReadSeries
 PERSISTENCE: Final = "persistence"
 SEASONAL: Final = "seasonal-naive"
 TRAIN: Final = "train"
-"""Instead of a folder: train the network on the series itself."""
+"""A value instead of a folder: train the network on the series itself."""
 SHIPPED: Final = "shipped"
-"""Instead of a folder: the network that comes with Bireme, for hours."""
+"""A value instead of a folder: the network that comes with Bireme, for hours."""
 
 
 @dataclass(frozen=True, slots=True)
 class ForecastRequest:
-    """A comparison to make.
+    """The options of a comparison.
 
     Attributes:
-        file: Where ``read`` was read from.
-        names: Of forecasters; the two simple ones are tried in any case.
-        horizon: How many intervals ahead.
-        test: How many of the last intervals no model is fitted to.
-        quantile: What models are chosen by.
+        file: The source of ``read``.
+        names: Names of forecasters; the two simple ones are always tried.
+        horizon: The number of forecast intervals.
+        test: The number of last intervals that no model is fitted to.
+        quantile: The quantile that selects the model.
         alpha: Weight of the GRU in LSP; None: fitted.
         gru: Folder of a network, :data:`TRAIN` or :data:`SHIPPED`.
     """
@@ -62,8 +62,8 @@ class ForecastComparison:
     """The results of a comparison.
 
     Attributes:
-        chosen: The best, and the back-tests of all.
-        fit_seconds: How long fitting took before the back-test, by name.
+        chosen: The best model, and the back-tests of all.
+        fit_seconds: Duration of the fit before the back-test, by name.
         about: Training data of a network, or weights of a blend, by name.
         ahead: Forecast, lower and upper bound after the end of the series, shape (3, horizon).
     """
@@ -75,13 +75,13 @@ class ForecastComparison:
     ahead: FloatArray
 
     def skill(self, name: str, baseline: str) -> float | None:
-        """Return the skill of ``name`` over ``baseline``; None where that was not tried."""
+        """Return the skill of ``name`` over ``baseline``; None for an untried baseline."""
         scores: Mapping[str, BackTest] = self.chosen.scores
         return scores[name].skill(scores[baseline]) if baseline in scores else None
 
 
 class TimedForecaster:
-    """A forecaster whose first fit is timed and kept."""
+    """A forecaster that times and keeps its first fit."""
 
     def __init__(self, inner: Forecaster) -> None:
         self.name = inner.name
@@ -101,21 +101,24 @@ def compare_forecasters(request: ForecastRequest) -> ForecastComparison:
     """Fit and back-test all forecasters of ``request``.
 
     Raises:
-        ImportError: one of them needs a library that is not installed.
-        BiremeError: one has a wrong name, or the series is too short for the test.
+        ImportError: a forecaster needs a library that is not installed.
+        BiremeError: a name is unknown, or the series is too short for the test.
     """
     names = dict.fromkeys([PERSISTENCE, SEASONAL, *request.names])
-    timed = [TimedForecaster(each) for each in make(names, request.horizon, **_parts(request))]
+    timed = [
+        TimedForecaster(forecaster)
+        for forecaster in make(names, request.horizon, **_parts(request))
+    ]
     series = request.read.series
-    chosen = choose(series, timed, request.horizon, request.test, request.quantile)
-    points = chosen.model.at(series.values, np.array([len(series)]), request.horizon)[0]
-    about = {each.name: _description(each.model) for each in timed}
+    choice = choose(series, timed, request.horizon, request.test, request.quantile)
+    points = choice.model.at(series.values, np.array([len(series)]), request.horizon)[0]
+    about = {forecaster.name: _description(forecaster.model) for forecaster in timed}
     return ForecastComparison(
         request=request,
-        chosen=chosen,
+        chosen=choice,
         fit_seconds=_seconds(timed),
-        about={name: words for name, words in about.items() if words},
-        ahead=bounds(chosen.intervals, points, request.quantile),
+        about={name: text for name, text in about.items() if text},
+        ahead=bounds(choice.intervals, points, request.quantile),
     )
 
 
@@ -125,7 +128,7 @@ def bounds(intervals: Intervals, points: FloatArray, quantile: float) -> FloatAr
 
 
 def _parts(request: ForecastRequest) -> dict[str, Forecaster]:
-    """Return the forecasters that take more than a name."""
+    """Return the forecasters with more arguments than a name."""
     if not {"gru", "lsp"} & set(request.names):
         return {}
     gru, arima = make(["gru", "arima"], request.horizon, gru=_gru(request))
@@ -137,14 +140,14 @@ def _gru(request: ForecastRequest) -> Forecaster:
         return Gru(Path(request.gru))
     if request.gru == SHIPPED or find_spec("torch") is None:
         return Gru()
-    from bireme.training.gru.networks import trained_for
+    from bireme.training.gru.networks import train_for
 
-    return Gru(train=partial(trained_for, horizon=request.horizon, seed=0))
+    return Gru(train=partial(train_for, horizon=request.horizon, seed=0))
 
 
 def _seconds(timed: Sequence[TimedForecaster]) -> dict[str, float]:
-    seconds = {each.name: each.seconds for each in timed}
-    # the blend found its parts fitted, and takes as long as they did
+    seconds = {forecaster.name: forecaster.seconds for forecaster in timed}
+    # the blend reused the fits of its parts, so it takes their time
     if "lsp" in seconds:
         seconds["lsp"] += seconds.get("gru", 0.0) + seconds.get("arima", 0.0)
     return seconds
@@ -156,12 +159,12 @@ def _description(model: FittedModel | None) -> str:
     return f"trained on {model.network.card.data}" if isinstance(model, GruModel) else ""
 
 
-# --- the error of one forecaster on series that it has not learned ------------------------------
+# --- the error of one forecaster on unseen series -----------------------------------------------
 
 _DAY: Final = 24
 BASELINES: Final = (Persistence, SeasonalNaive)
 _MIN_MEAN: Final = 1e-9
-"""Least mean that errors are relative to, for series almost without demand."""
+"""The minimum mean as a base of errors, for series almost without demand."""
 
 
 def evaluate_forecaster(
@@ -174,21 +177,21 @@ def evaluate_forecaster(
 ) -> Result:
     """Return the mean error over the last ``days`` of hourly series, over the best baseline's.
 
-    The absolute error counts over the whole horizon, from one origin a day, each series relative to
-    its own mean so that large pools do not outweigh small ones. The interval is that of series
-    drawn anew; where there is one, that of its days.
+    The absolute error counts over the whole horizon, from one origin a day. Each series is relative
+    to its own mean, so that large pools do not outweigh small ones. The interval is a bootstrap
+    over series, or over the days of a single series.
     """
-    own = _errors(forecaster, every, steps, days)
+    errors = _errors(forecaster, every, steps, days)
     baselines = {baseline.name: _errors(baseline(), every, steps, days) for baseline in BASELINES}
     best = min(baselines, key=lambda name: float(baselines[name].mean()))
-    (found,) = comparison.ratios(own, baselines[best], comparison.draws(len(own)))
-    if found is None or found.low is None or found.high is None:
+    (ratio,) = comparison.ratios(errors, baselines[best], comparison.draws(len(errors)))
+    if ratio is None or ratio.low is None or ratio.high is None:
         raise RuntimeError(f"{setting}: {best} is never wrong, or there is nothing to draw from")
     return Result(
         setting=setting,
         metric=f"mean error of {steps} hours, as a ratio",
-        value=round(found.mean, 4),
-        interval=(round(found.low, 4), round(found.high, 4)),
+        value=round(ratio.mean, 4),
+        interval=(round(ratio.low, 4), round(ratio.high, 4)),
         rival=best,
         rival_value=1.0,
         command=command,
@@ -196,11 +199,11 @@ def evaluate_forecaster(
 
 
 def _errors(forecaster: Forecaster, every: Sequence[Series], steps: int, days: int) -> FloatArray:
-    """Return errors relative to each series' mean, by series, or by day of the only one; (n, 1)."""
-    found = []
+    """Return errors relative to each series' mean, by series, or by day of a single one; (n, 1)."""
+    errors = []
     for series in every:
         test = back_test(forecaster, series, len(series) - days * _DAY, every=_DAY, steps=steps)
         wrong = np.abs(test.forecasts - test.actuals).mean(axis=1)
-        found.append(wrong / max(series.values.mean(), _MIN_MEAN))
-    by_unit: FloatArray = found[0] if len(every) == 1 else np.array(found).mean(axis=1)
+        errors.append(wrong / max(series.values.mean(), _MIN_MEAN))
+    by_unit: FloatArray = errors[0] if len(every) == 1 else np.array(errors).mean(axis=1)
     return by_unit[:, None]

@@ -1,17 +1,16 @@
-"""The GRU of LSP: the network, how it learns from windows of series, and how it is served.
+"""The GRU of LSP: the network, its training on windows of series, and its serving.
 
     state           = GRU(past)
     weights, shift  = head(state, ahead)
     forecast        = (usual + weights) . ahead + shift
 
-So a forecast is a blend of the values of past seasons and of the last value, with weights that
-depend on how well they agreed lately. Before it has learned anything the head answers 0, and the
-usual weights are those of the seasonal-naive forecast: all on one longest season ago (without
-seasons: on the last value).
+So a forecast is a blend of the values of past seasons and of the last value. The weights depend on
+their recent agreement. Before training the head returns 0, and the usual weights are those of the
+seasonal-naive forecast: all on one longest season ago (without seasons: on the last value).
 
 The loss is the absolute error of scaled logs, with a normal prior on the weights around their
-start. The prior counts the more the fewer rows there are: a series of seven weeks of days moves the
-network little, one of half a year of hours moves it freely.
+start. The prior counts more with fewer rows: a series of seven weeks of days moves the network
+little, one of half a year of hours moves it freely.
 """
 
 import math
@@ -39,7 +38,7 @@ from bireme.forecasting.networks import (
 )
 from bireme.forecasting.series import Series, TooShortError, origins_between
 from bireme.training.algorithm import Callback, LearningProgress
-from bireme.training.export import compare, exported, source_commit, today, versions
+from bireme.training.export import compare, source_commit, to_onnx, today, versions
 
 # --- the network --------------------------------------------------------------------------------
 
@@ -51,14 +50,14 @@ class GruNetwork(nn.Module):
 
     def __init__(self, frame: Frame) -> None:
         super().__init__()
-        (_, _, seen), (_, _, known) = frame.inputs["past"], frame.inputs["ahead"]
-        self.gru = nn.GRU(int(seen), _HIDDEN, batch_first=True)
+        (_, _, past_width), (_, _, ahead_width) = frame.inputs["past"], frame.inputs["ahead"]
+        self.gru = nn.GRU(int(past_width), _HIDDEN, batch_first=True)
         # zero, so that an untrained network is the seasonal-naive forecast
-        last = nn.Linear(_HIDDEN, int(known) + 1)
+        last = nn.Linear(_HIDDEN, int(ahead_width) + 1)
         nn.init.zeros_(last.weight)
         nn.init.zeros_(last.bias)
-        self.head = nn.Sequential(nn.Linear(_HIDDEN + int(known), _HIDDEN), nn.Tanh(), last)
-        self.usual = nn.Parameter(torch.zeros(int(known)))
+        self.head = nn.Sequential(nn.Linear(_HIDDEN + int(ahead_width), _HIDDEN), nn.Tanh(), last)
+        self.usual = nn.Parameter(torch.zeros(int(ahead_width)))
         with torch.no_grad():
             self.usual[max(0, 2 * len(frame.periods) - 2)] = 1.0
 
@@ -76,7 +75,7 @@ class GruNetwork(nn.Module):
 LEARNING_RATE: Final = 3e-3
 ROWS_AT_ONCE: Final = 128
 HOLDING_ROWS: Final = 50.0
-"""So few rows hold the weights where they began; with ten times as many they are all but free.
+"""With so few rows the weights stay at their start; with ten times as many they are almost free.
 Chosen on windows before those of any published result, and on other daily series."""
 _WARM_UP: Final = 0.1
 _UPDATES_BETWEEN_REPORTS: Final = 25
@@ -111,8 +110,8 @@ def concatenate(parts: Sequence[WindowBatch]) -> WindowBatch:
 class GruTrainer:
     """Trainer of ``network`` on ``rows``, in ``updates`` updates.
 
-    An update depends on its number, on ``seed`` and on the weights alone, so that a resumed run
-    ends where an uninterrupted one does.
+    An update depends only on its number, on ``seed`` and on the weights. So a resumed run has the
+    same result as an uninterrupted one.
     """
 
     def __init__(self, network: GruNetwork, rows: WindowBatch, updates: int, seed: int = 0) -> None:
@@ -160,27 +159,27 @@ class GruTrainer:
         # absolute error, but smooth at 0
         loss = functional.smooth_l1_loss(answer, came, beta=0.1)
         self._optimizer.zero_grad()
-        held = loss + self._distance() * (HOLDING_ROWS / len(self._rows)) ** 3
-        held.backward()  # type: ignore[no-untyped-call]
-        # one odd window must not undo what was learned
+        regularised = loss + self._distance() * (HOLDING_ROWS / len(self._rows)) ** 3
+        regularised.backward()  # type: ignore[no-untyped-call]
+        # clip: one odd window must not undo the training
         clip_grad_norm_(self.network.parameters(), 1.0)
         self._optimizer.step()
         return float(loss.detach())
 
     def _distance(self) -> Tensor:
-        """Return the squared distance of the weights from where they began."""
+        """Return the squared distance of the weights from their start."""
         pairs = zip(self.network.parameters(), self._began, strict=True)
         return torch.stack([((part - began) ** 2).sum() for part, began in pairs]).sum()
 
 
 def _rate(share: float) -> float:
-    """Return the part of the learning rate at this share of updates: up in a tenth, then down."""
+    """Return the factor of the learning rate at this share of updates: up in a tenth, then down."""
     if share < _WARM_UP:
         return share / _WARM_UP
     return (1 + math.cos(math.pi * (share - _WARM_UP) / (1 - _WARM_UP))) / 2
 
 
-# --- from torch to what serves it ---------------------------------------------------------------
+# --- from torch to the serving network ----------------------------------------------------------
 
 NAME: Final = "gru"
 SUMMARY: Final = "Forecasts from the last values and from the same hours of past seasons"
@@ -190,15 +189,15 @@ MAX_WINDOW: Final = 24
 UPDATES: Final = 2000
 
 
-def trained_for(series: Series, horizon: int, seed: int = 0, updates: int = UPDATES) -> Network:
+def train_for(series: Series, horizon: int, seed: int = 0, updates: int = UPDATES) -> Network:
     """Train a network on all of ``series``, to forecast ``horizon`` steps at once.
 
-    Takes under a minute for a year of hours. ``seed`` is that of the weights and of all draws.
+    It takes under a minute for a year of hours. ``seed`` sets the weights and all draws.
 
     Raises:
         TooShortError: the series leaves less than a season of rows.
     """
-    torch.set_num_threads(1)  # so small a network is slower with more, on a busy machine by far
+    torch.set_num_threads(1)  # so small a network is slower with more threads
     frame = frame_for(series, horizon)
     network = new_network(frame, seed)
     rows = windows_of(series.values, frame, origins_of(series, frame))
@@ -206,22 +205,22 @@ def trained_for(series: Series, horizon: int, seed: int = 0, updates: int = UPDA
     data = f"the series itself, {len(series)} values in steps of {series.step_seconds} s"
     numbers = {"steps": float(updates), "rows": float(len(rows))}
     step = series.step_seconds
-    return served(network, frame, step_seconds=step, data=data, seed=seed, training=numbers)[0]
+    return to_served(network, frame, step_seconds=step, data=data, seed=seed, training=numbers)[0]
 
 
 def frame_for(series: Series, horizon: int) -> Frame:
     """Return the frame for ``series``: a day of hours, or the shortest season if that is less.
 
     Raises:
-        TooShortError: it leaves less than a season of rows to learn from.
+        TooShortError: the series leaves less than a season of rows.
     """
     window = min((MAX_WINDOW, *series.periods))
     frame = Frame(window, horizon, series.periods)
-    least = frame.least_values + horizon + max(series.periods, default=window)
-    if len(series) < least:
+    min_values = frame.least_values + horizon + max(series.periods, default=window)
+    if len(series) < min_values:
         raise TooShortError(
             f"{len(series)} values; to learn {horizon} steps ahead of seasons of "
-            f"{series.periods or 'no'} steps takes at least {least}"
+            f"{series.periods or 'no'} steps takes at least {min_values}"
         )
     return frame
 
@@ -232,13 +231,13 @@ def origins_of(series: Series, frame: Frame) -> IntArray:
 
 
 def new_network(frame: Frame, seed: int) -> GruNetwork:
-    """Return an untrained network; torch's own generator stays as it was."""
+    """Return an untrained network; torch's own generator keeps its state."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return GruNetwork(frame)
 
 
-def served(
+def to_served(
     network: GruNetwork,
     frame: Frame,
     *,
@@ -250,12 +249,12 @@ def served(
     split: str = WHOLE_SERIES,
     trained_on: tuple[DataRange, ...] | None = None,
 ) -> tuple[Network, bytes]:
-    """Return ``network`` as it is served, with its card, and the ONNX file.
+    """Return ``network`` for serving, with its card, and the ONNX file.
 
     Raises:
-        CheckpointError: it answers otherwise than torch.
+        CheckpointError: the exported network answers differently from torch.
     """
-    model, part = exported(network, f"{NAME}.onnx", ENCODER, frame.inputs, FORECASTS)
+    model, part = to_onnx(network, f"{NAME}.onnx", ENCODER, frame.inputs, FORECASTS)
     card = ForecastCard(
         name=NAME,
         summary=SUMMARY,
@@ -274,6 +273,6 @@ def served(
         network=part,
         **asdict(frame),
     )
-    made = network_of(card, model)
-    compare(network, made.session, part)
-    return made, model
+    serving = network_of(card, model)
+    compare(network, serving.session, part)
+    return serving, model

@@ -1,8 +1,8 @@
 """Recipe ``gru``: the network of LSP's short-period half, for pools of any kind or for one series.
 
-Without ``--series`` it learns generated demand (:func:`demand`), and with ``--data FOLDER`` the
-hours of a real cluster as well: Philly's nodes in use, and its jobs. That is the network that comes
-with Bireme. With ``--series FILE`` it learns that series alone.
+Without ``--series`` it learns generated demand (:func:`demand`), and with ``--data FOLDER`` also
+the hours of a real cluster: Philly's nodes in use, and its jobs. The shipped network is trained so.
+With ``--series FILE`` it learns only that series.
 
 Fill-ins to the paper (Lu et al., IEEE TPDS 2023), which names no sizes: one layer of 32 units,
 windows of a day of hours beside the same hours of past seasons, direct forecasts of the whole
@@ -30,7 +30,7 @@ from bireme.training.gru.evaluation import evaluate_forecaster
 from bireme.training.gru.networks import GruTrainer, WindowBatch, origins_of, windows_of
 from bireme.training.runs import TrainingRun
 
-# --- generated demand: pools that no one has seen yet -------------------------------------------
+# --- generated demand ---------------------------------------------------------------------------
 
 DAY: Final = 24
 WEEK: Final = 7 * DAY
@@ -43,16 +43,15 @@ _DRIFT: Final = (0.0, 0.03, 0.1)
 def demand(rng: np.random.Generator, count: int, hours: int) -> FloatArray:
     """Draw hourly node counts of ``count`` pools, at least 0, shape (count, hours).
 
-    Each series is drawn from wide families: a daily course of a few waves, weekdays of their own
-    with one or two quiet days, noise that lasts from minutes to weeks, drift, now and then a
-    lasting change of level, a size between one node and thousands, a ceiling that some run into,
-    hours without any.
+    Each series is drawn from wide families: a daily course of a few waves, different weekdays with
+    one or two quiet days, noise that lasts from minutes to weeks, and drift. Some have a lasting
+    change of level, a ceiling, or hours without demand. The size is between one node and thousands.
     """
     strength = rng.uniform(0, 1, (count, 1)) * rng.choice([0.0, 0.4, 1.0, 1.0], (count, 1))
     logs = strength * _weeks(rng, count)[:, np.arange(hours) % WEEK]
     logs += rng.choice(_NOISE, (count, 1)) * _lasting(rng, count, hours)
     logs += rng.choice(_NOISE[:4], (count, 1)) * rng.standard_normal((count, hours))
-    # random walks whose deviation is 1 after a week
+    # random walks with deviation 1 after a week
     drift = rng.choice(_DRIFT, (count, 1)), rng.standard_normal((count, hours)).cumsum(axis=1)
     logs += drift[0] * (drift[1] / np.sqrt(WEEK))
     logs += _steps(rng, count, hours)
@@ -126,7 +125,7 @@ _SPLIT: Final = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Curriculum:
-    """The rows to learn, their description, and the series to evaluate on afterwards."""
+    """The training rows, their description, and the series for the evaluation."""
 
     frame: Frame
     step_seconds: int
@@ -159,7 +158,7 @@ class GruRecipe:
         trainer = GruTrainer(network, curriculum.rows, curriculum.updates, run.seed)
         run.learn("fitting", trainer, curriculum.updates)
         minutes = round(run.seconds / 60, 1)
-        made, model = networks.served(
+        served, model = networks.to_served(
             network,
             curriculum.frame,
             step_seconds=curriculum.step_seconds,
@@ -171,7 +170,7 @@ class GruRecipe:
             training={"steps": trainer.updates, "rows": len(curriculum.rows), "minutes": minutes},
         )
         if run.is_first:
-            _write(run.checkpoint_folder, made, model, self._results(curriculum, made))
+            _write(run.checkpoint_folder, served, model, self._results(curriculum, served))
         return run.checkpoint_folder
 
     def _own(self, run: TrainingRun, series: Series) -> _Curriculum:
@@ -187,52 +186,52 @@ class GruRecipe:
         rng = np.random.default_rng(run.seed)
         real = _real(run.data) if run.data else {}
         # the last days of real series are for the evaluation
-        known = [series.until(len(series) - TEST_DAYS * DAY) for series in real.values()]
-        rows = [_drawn(rng, series, frame) for series in _generated(rng, count)]
-        rows += [windows_of(s.values, frame, origins_of(s, frame)) for s in known]
+        training_series = [series.until(len(series) - TEST_DAYS * DAY) for series in real.values()]
+        rows = [_draw_windows(rng, series, frame) for series in _generate(rng, count)]
+        rows += [windows_of(s.values, frame, origins_of(s, frame)) for s in training_series]
         data = f"{count} generated hourly demands of ten weeks{_CREDIT if real else ''}"
-        # another stream of the seed: none of these were learned
-        unseen = _generated(np.random.default_rng((run.seed, 1)), max(2, count // 12))
+        # another stream of the seed, so that these series are unseen
+        unseen = _generate(np.random.default_rng((run.seed, 1)), max(2, count // 12))
         held_out = {"generated demand": unseen, **{name: [s] for name, s in real.items()}}
-        ranges = tuple(_range(name, s) for name, s in zip(real, known, strict=True))
+        ranges = tuple(_range(name, s) for name, s in zip(real, training_series, strict=True))
         learned = networks.concatenate(rows)
         return _Curriculum(frame, HOUR, learned, data, updates, held_out, _SPLIT, ranges)
 
-    def _results(self, curriculum: _Curriculum, made: Network) -> tuple[Result, ...]:
-        gru = Gru(train=lambda _: made)
+    def _results(self, curriculum: _Curriculum, served: Network) -> tuple[Result, ...]:
+        gru = Gru(train=lambda _: served)
         return tuple(
-            evaluate_forecaster(gru, every, self._horizon, TEST_DAYS, setting, made.card.command)
+            evaluate_forecaster(gru, every, self._horizon, TEST_DAYS, setting, served.card.command)
             for setting, every in curriculum.held_out.items()
         )
 
 
-def _generated(rng: np.random.Generator, count: int) -> list[Series]:
+def _generate(rng: np.random.Generator, count: int) -> list[Series]:
     return [Series(v, HOUR, _SEASONS) for v in demand(rng, count, _LENGTH)]
 
 
-def _drawn(rng: np.random.Generator, series: Series, frame: Frame) -> WindowBatch:
+def _draw_windows(rng: np.random.Generator, series: Series, frame: Frame) -> WindowBatch:
     origins = rng.choice(origins_of(series, frame), _ROWS_OF_SERIES, replace=False)
     return windows_of(series.values, frame, origins)
 
 
 def _real(data: Path) -> dict[str, Series]:
-    found = {
+    by_name = {
         name: read_series(data / file, column, step_seconds=HOUR, reduce=reduce).series
         for name, (file, column, reduce) in _REAL.items()
     }
-    return {name: replace(series, periods=_SEASONS) for name, series in found.items()}
+    return {name: replace(series, periods=_SEASONS) for name, series in by_name.items()}
 
 
 def _range(name: str, series: Series) -> DataRange:
-    """Return the time of a real series; all series of a cluster begin with the cluster's name."""
+    """Return the time of a real series; its name begins with the cluster's name."""
     if series.start is None:
         raise SeriesError(f"{name} has no times; give a file with a column of times")
     end = series.start + series.step_seconds * len(series)
     return DataRange(name.partition(",")[0], series.start, end)
 
 
-def _write(folder: Path, made: Network, model: bytes, results: tuple[Result, ...]) -> None:
+def _write(folder: Path, served: Network, model: bytes, results: tuple[Result, ...]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / made.card.network.file).write_bytes(model)
-    card = msgspec.structs.replace(made.card, results=results)
+    (folder / served.card.network.file).write_bytes(model)
+    card = msgspec.structs.replace(served.card, results=results)
     (folder / cards.CARD_FILE).write_bytes(cards.encode(card))

@@ -1,1 +1,1 @@
-"""Learned index: the cases it learns from, its network, evaluation and recipe."""
+"""Learned index: its training cases, network, evaluation and recipe."""

@@ -1,12 +1,11 @@
 """The cases of the learned index: days of a trace on small clusters, under all guardrails.
 
-The split is that of :mod:`bireme.contest.families`: the index learns from Philly's first six weeks,
-the seventh says when to stop; what evaluates it is not here. A case is one day of every n-th job,
-on a cluster that it loads to a given degree (:mod:`bireme.simulator.loads`). A virtual cluster
-stands for its users, as a namespace does in a real cluster, and the jobs that ran before the case
-are the history of run times.
+The split is that of :mod:`bireme.contest.families`: the index learns from Philly's first six weeks
+and stops by the seventh; this module has no evaluation data. A case is one day of every n-th job,
+on a cluster with a given load (:mod:`bireme.simulator.loads`). A virtual cluster stands for its
+users, as a namespace does in a real cluster. Jobs before the case are the history of run times.
 
-Stopping is free, as in most published comparisons, or charged for.
+Preemption is free, as in most published comparisons, or has a cost.
 """
 
 from dataclasses import replace
@@ -21,7 +20,7 @@ from bireme.contest.worlds import Part, World, world_of
 from bireme.core.gpus import GPU
 from bireme.core.policy import Orderer, Policy
 from bireme.core.settings import SchedulingSettings
-from bireme.simulator.loads import DAY, Window, made, stretch
+from bireme.simulator.loads import DAY, Window, make_window, stretch
 from bireme.simulator.metrics import SimulationMetrics
 from bireme.simulator.physics.model import Physics
 from bireme.simulator.workload import Trace
@@ -37,35 +36,35 @@ def _rules() -> Policy:
     return registry.make_policy(SchedulingSettings())
 
 
-def philly_days(data: Path, part: Part, fewest: float, most: float = np.inf) -> list[float]:
-    """Return those days of ``part`` on which Philly had from ``fewest`` to ``most`` jobs.
+def philly_days(data: Path, part: Part, min_jobs: float, max_jobs: float = np.inf) -> list[float]:
+    """Return the days of ``part`` with ``min_jobs`` to ``max_jobs`` jobs in Philly.
 
     Raises:
         SettingError: ``part`` is the test, or ``data`` has no such trace.
     """
-    return days_with(philly_jobs(data, part), PHILLY_DAYS[part], fewest, most)
+    return days_with(philly_jobs(data, part), PHILLY_DAYS[part], min_jobs, max_jobs)
 
 
-def days_with(trace: Trace, days: range, fewest: float, most: float = np.inf) -> list[float]:
-    """Return those of ``days`` on which ``trace`` has from ``fewest`` to ``most`` jobs."""
+def days_with(trace: Trace, days: range, min_jobs: float, max_jobs: float = np.inf) -> list[float]:
+    """Return the ``days`` with ``min_jobs`` to ``max_jobs`` jobs in ``trace``."""
     counts = np.bincount([int(job.submitted // DAY) for job in trace.jobs], minlength=days.stop)
-    return [float(day) for day in days if fewest <= counts[day] <= most]
+    return [float(day) for day in days if min_jobs <= counts[day] <= max_jobs]
 
 
 def case(
     data: Path, part: Part, begin_days: float, take: slice, load: float, physics: Physics
 ) -> World:
-    """Return the day of Philly that begins then; ``take`` says which jobs stay.
+    """Return the day of Philly from ``begin_days`` on; ``take`` selects the jobs.
 
     Raises:
         SettingError: ``part`` is the test, or ``data`` has no such trace.
         TraceError: the day is after ``part``.
     """
     trace = philly_jobs(data, part)
-    return thinned(trace, begin_days, 1.0, take, load, physics=physics, part=part)
+    return thin(trace, begin_days, 1.0, take, load, physics=physics, part=part)
 
 
-def thinned(
+def thin(
     trace: Trace,
     begin_days: float,
     days: float,
@@ -75,9 +74,9 @@ def thinned(
     physics: Physics,
     part: Part,
 ) -> World:
-    """Return the jobs that ``take`` keeps of so many ``days``, on the cluster they load.
+    """Return the jobs that ``take`` selects in ``days`` days, on a cluster of that load.
 
-    Without those that are wider than the whole cluster: they would never end.
+    Jobs wider than the whole cluster are left out, because they would never end.
     """
     block = f"{trace.name}, day {begin_days:g}"
     return world_of(
@@ -87,16 +86,16 @@ def thinned(
         block=block,
         part=part,
         physics=physics,
-        # as many as a thinned cluster runs
+        # thin the history like the jobs
         history=history_before(trace, begin_days, take.step),
     )
 
 
 def _fitting(window: Window, load: float) -> Window:
-    """Return ``window`` without the jobs that do not fit in the cluster that it loads."""
-    most = sum(node.allocatable.get(GPU, 0) for node in window.nodes(load))
-    jobs = tuple(job for job in window.trace.jobs if job.gpus <= most)
+    """Return ``window`` without the jobs that do not fit its cluster."""
+    max_gpus = sum(node.allocatable.get(GPU, 0) for node in window.nodes(load))
+    jobs = tuple(job for job in window.trace.jobs if job.gpus <= max_gpus)
     if len(jobs) == len(window.trace.jobs):
         return window
-    # Without them the cluster of this load is a smaller one.
-    return _fitting(made(window.number, replace(window.trace, jobs=jobs)), load)
+    # Without them the cluster of this load is smaller.
+    return _fitting(make_window(window.number, replace(window.trace, jobs=jobs)), load)

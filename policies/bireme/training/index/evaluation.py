@@ -1,7 +1,7 @@
-"""Evaluation of the learned index: beside every orderer of the registry that is quick to ask.
+"""Evaluation of the learned index beside every fast orderer of the registry.
 
-All meet the same jobs, guardrails, placement and history of run times, on weeks of the traces that
-training never saw.
+All have the same jobs, guardrails, placement and history of run times, on weeks of the traces
+outside the training.
 """
 
 from collections.abc import Mapping
@@ -18,20 +18,20 @@ from bireme.contest.worlds import CHARGED, World, world_of
 from bireme.core.errors import SettingError
 from bireme.rl.checkpoint import Checkpoint
 from bireme.rl.components import LearnedOrderer
-from bireme.simulator.loads import GPUS_PER_NODE, made, stretch
+from bireme.simulator.loads import GPUS_PER_NODE, make_window, stretch
 from bireme.simulator.metrics import SimulationMetrics
 from bireme.simulator.physics.model import Physics
 from bireme.simulator.traces.sources import read_trace
 from bireme.simulator.workload import Trace
-from bireme.training.index.environment import days_with, play, thinned
+from bireme.training.index.environment import days_with, play, thin
 from bireme.training.recipes import Results
 
 SLOW: Final = ("malo", "mosa", "rifling")
 """Orderers that search for seconds per decision: not beside the others."""
 ORACLE: Final = "-knowing"
-"""Ending of the name of a rule that is given the true run times."""
+"""The suffix of a rule's name that gives it the true run times."""
 TEST_EVERY: Final = 6
-"""Every sixth job makes clusters of two to four nodes; training takes every tenth, for speed."""
+"""Every sixth job gives clusters of two to four nodes; training takes every tenth, for speed."""
 _MURI: Final = "muri/trace2.csv.gz"
 _MURI_DAYS: Final = 24.8
 _MURI_BEGINS: Final = (_MURI_DAYS, 2 * _MURI_DAYS, 3 * _MURI_DAYS)
@@ -57,8 +57,8 @@ def evaluate(
 ) -> Results:
     """Return the metrics of the checkpoint and of all baselines with ``seed``.
 
-    Options: ``data``, the folder of the traces; ``only``, baselines with + between, of which
-    ``NAME-knowing`` is a rule that is given the true run times: the best that could be had.
+    Options: ``data``, the folder of the traces; ``only``, baselines with + between. The rule
+    ``NAME-knowing`` gets the true run times, as an upper bound.
     """
     if unknown := sorted(set(options) - {"data", "only"}):
         raise SettingError(f"there is no option {unknown[0]!r}; there are data and only")
@@ -67,15 +67,15 @@ def evaluate(
     orderers = {name: registry.make_orderer(name.removesuffix(ORACLE)) for name in names if name}
     orderers[checkpoint.card.name] = LearnedOrderer(checkpoint)
     # the mean completion time, if no job ever waited
-    alone = float(np.mean([job.duration_seconds for job in case.trace.jobs]))
+    mean_run_time = float(np.mean([job.duration_seconds for job in case.trace.jobs]))
     return {
-        name: _numbers(play(case, each, name.endswith(ORACLE)), alone)
-        for name, each in orderers.items()
+        name: _numbers(play(case, orderer, name.endswith(ORACLE)), mean_run_time)
+        for name, orderer in orderers.items()
     }
 
 
 def test_case(data: Path, setting: str, seed: int) -> World:
-    """Return the test case of ``setting`` that ``seed`` stands for.
+    """Return the test case of ``setting`` with number ``seed``.
 
     Raises:
         SettingError: ``data`` has no such trace.
@@ -86,14 +86,19 @@ def test_case(data: Path, setting: str, seed: int) -> World:
         jobs = read_trace("gen:poisson?jobs=200", gpus_per_node=GPUS_PER_NODE, seed=seed)
         name = f"poisson, seed {seed}"
         return world_of(
-            made(seed, jobs), float(load), name=name, block=name, part="test", physics=physics
+            make_window(seed, jobs),
+            float(load),
+            name=name,
+            block=name,
+            part="test",
+            physics=physics,
         )
     begins = _philly_test_days(data) if trace == "philly" else _MURI_BEGINS
     # first every window, then the same windows with other jobs
     turn, which = divmod(seed, len(begins))
     take = slice(3 * turn % TEST_EVERY, None, TEST_EVERY)
     jobs, days = (whole_philly(data), 1.0) if trace == "philly" else (_muri(data), _MURI_DAYS)
-    return thinned(jobs, begins[which], days, take, float(load), physics=physics, part="test")
+    return thin(jobs, begins[which], days, take, float(load), physics=physics, part="test")
 
 
 @cache
@@ -117,7 +122,7 @@ def _muri(data: Path) -> Trace:
 
 
 def baselines() -> list[str]:
-    """Return the rule-based orderers of the registry that are quick to ask."""
+    """Return the fast rule-based orderers of the registry."""
     return [
         name
         for name, path in registry.ORDERERS.items()

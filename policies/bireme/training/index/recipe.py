@@ -1,11 +1,11 @@
-"""Recipes of the learned index: service, estimate and size, weighed by evolution strategies.
+"""Recipes of the learned index: service, estimate and size, weighted by evolution strategies.
 
-The search minimises the simulator's own mean completion time. Every generation is scored on the
-same few cases, drawn anew each time; the loss of an index is the mean of
+The search minimises the simulator's own mean completion time. Each generation draws a few new cases
+and scores all its members on them. The loss of an index is the mean of
 :func:`bireme.contest.tuning.loss` over cases. ``learned-index`` draws thinned days of Philly at
-several loads, half of them with stops charged for; ``general-index`` draws from the training parts
-of all families of :mod:`bireme.contest.families`. The traces are not shipped: ``--data FOLDER`` to
-train, ``--opt data=FOLDER`` to evaluate.
+several loads, half of them with a cost of preemption. ``general-index`` draws from the training
+parts of all families of :mod:`bireme.contest.families`. The traces are not shipped:
+``--data FOLDER`` to train, ``--opt data=FOLDER`` to evaluate.
 """
 
 import time
@@ -40,13 +40,13 @@ from bireme.training.index.networks import START_SCALES, IndexNetwork
 from bireme.training.runs import EarlyStopping, TrainingRun
 
 LOADS: Final = (0.9, 1.0, 1.1, 1.2)
-"""Offered loads of the training cases: where no gang waits, there is nothing to learn."""
+"""Offered loads of the training cases; without waiting gangs the order has no effect."""
 _MAX_JOBS: Final = 110
 _MIN_JOBS_OF_A_DAY: Final = 400
 
 
 class IndexOrderer(ScoredOrderer):
-    """Orders gangs by a network that is being learned, exactly as its checkpoint will."""
+    """Orders gangs by a network in training, exactly as its checkpoint will."""
 
     stops_others = True
     keeps_equal_gangs_in_order = True
@@ -74,15 +74,15 @@ class IndexSchedule:
 
 
 class Cases(Protocol):
-    """What an index is scored on."""
+    """The cases that score an index."""
 
     def __init__(self, data: Path, schedule: IndexSchedule) -> None: ...
 
-    def drawn(self, generator: np.random.Generator) -> list[World]:
+    def draw(self, generator: np.random.Generator) -> list[World]:
         """Return the cases of one generation."""
 
-    def validated(self) -> list[World]:
-        """Return the fixed cases that say when to stop."""
+    def validation_cases(self) -> list[World]:
+        """Return the fixed cases for early stopping."""
 
 
 class PhillyCases:
@@ -92,18 +92,18 @@ class PhillyCases:
         self._data, self._schedule = data, schedule
         self._days = philly_days(data, "training", _MIN_JOBS_OF_A_DAY, 10 * schedule.most_jobs)
 
-    def drawn(self, generator: np.random.Generator) -> list[World]:
-        # The order of the draws is part of what a seed means.
-        drawn = []
+    def draw(self, generator: np.random.Generator) -> list[World]:
+        # Keep the order of the draws: a seed must give the same cases.
+        cases = []
         for _ in range(self._schedule.cases):
             day, offset = float(generator.choice(self._days)), int(generator.integers(10))
             load, is_charged = float(generator.choice(LOADS)), bool(generator.integers(2))
-            drawn.append(self._case(day, offset, load, is_charged=is_charged))
-        return drawn
+            cases.append(self._case(day, offset, load, is_charged=is_charged))
+        return cases
 
-    def validated(self) -> list[World]:
-        most = 20 * self._schedule.most_jobs
-        days = philly_days(self._data, "validation", _MIN_JOBS_OF_A_DAY, most)
+    def validation_cases(self) -> list[World]:
+        max_jobs = 20 * self._schedule.most_jobs
+        days = philly_days(self._data, "validation", _MIN_JOBS_OF_A_DAY, max_jobs)
         return [
             self._case(
                 days[n % len(days)],
@@ -123,10 +123,10 @@ class PhillyCases:
 
 
 class FamilyCases:
-    """Worlds of all families in turn: Philly's thinned, as :class:`PhillyCases` are.
+    """Worlds of all families: Philly's thinned as in :class:`PhillyCases`.
 
-    Without Pollux', where the order of elastic gangs makes no difference and a case takes as long
-    as ten others.
+    Pollux' is left out: the order of its elastic gangs has no effect, and a case takes as long as
+    ten others.
     """
 
     _FAMILIES: Final = ("rigid", "heterogeneous", "failing", "openb")
@@ -135,16 +135,16 @@ class FamilyCases:
         self._data, self._schedule = data, schedule
         self._philly = PhillyCases(data, replace(schedule, cases=1, validated=schedule.cases))
         self._families = self._FAMILIES[: schedule.cases - 1]  # Philly is the first
-        blocks = 3 * schedule.cases  # as many as there are, in a full training
+        blocks = 3 * schedule.cases  # all blocks, in a full training
         self._worlds = [tuning_worlds(data, name, "training", blocks) for name in self._families]
 
-    def drawn(self, generator: np.random.Generator) -> list[World]:
-        drawn = self._philly.drawn(generator)
-        return drawn + [worlds[int(generator.integers(len(worlds)))] for worlds in self._worlds]
+    def draw(self, generator: np.random.Generator) -> list[World]:
+        cases = self._philly.draw(generator)
+        return cases + [worlds[int(generator.integers(len(worlds)))] for worlds in self._worlds]
 
-    def validated(self) -> list[World]:
+    def validation_cases(self) -> list[World]:
         blocks = max(1, self._schedule.validated // 6)
-        worlds = self._philly.validated()
+        worlds = self._philly.validation_cases()
         for name in self._families:
             worlds += tuning_worlds(self._data, name, "validation", blocks)
         return worlds
@@ -169,15 +169,15 @@ class IndexSearch:
         self._evolution = Evolution(start, scales, schedule.population, self._generator)
 
     def learn(self, total_steps: int, callback: Callback) -> None:
-        """Run generations until ``total_steps`` simulations were made or ``callback`` ends it."""
+        """Run generations until ``total_steps`` simulations, or until ``callback`` ends it."""
         began = time.monotonic()
         per_generation = self._schedule.population * self._schedule.cases
         while self.updates * per_generation < total_steps:
-            # 1. Draw parameters around the mean, and the cases that score all of them.
-            drawn, cases = self._evolution.ask(), self._cases.drawn(self._generator)
+            # 1. Draw parameters around the mean, and common cases.
+            candidates, cases = self._evolution.ask(), self._cases.draw(self._generator)
             # 2. Simulate every draw on every case.
-            played = np.array([losses_of(IndexNetwork(row), cases) for row in drawn])
-            losses = mean_over_cases(played)
+            case_losses = np.array([losses_of(IndexNetwork(row), cases) for row in candidates])
+            losses = mean_over_cases(case_losses)
             # 3. Move the mean towards the draws with the lower losses.
             self._evolution.tell(losses)
             self.network.values.copy_(torch.from_numpy(self._evolution.mean))
@@ -188,8 +188,8 @@ class IndexSearch:
                 break
 
     def validation(self) -> Callable[[], float]:
-        """Return the loss of the network as it is, on fixed cases."""
-        cases = self._cases.validated()
+        """Return a function for the loss of the present network on fixed cases."""
+        cases = self._cases.validation_cases()
         return lambda: float(np.mean(losses_of(self.network, cases)))
 
     def state_dict(self) -> dict[str, Any]:
@@ -210,7 +210,7 @@ class IndexSearch:
 def losses_of(network: IndexNetwork, cases: Sequence[World]) -> list[float]:
     """Return the loss of ``network`` in each of ``cases``."""
     orderer = IndexOrderer(network)
-    return [loss(play(each, orderer)) for each in cases]
+    return [loss(play(world, orderer)) for world in cases]
 
 
 class IndexRecipe:

@@ -1,1 +1,1 @@
-"""RLPTO: workers for training tasks as they converge (Lu et al., IEEE TPDS 2023)."""
+"""RLPTO: moves workers between tasks as they converge (Lu et al., IEEE TPDS 2023)."""

@@ -1,21 +1,19 @@
 """RLPTO's baselines in its environment: the paper's rivals, and the simple rule.
 
-Each baseline decides by a sizer of Bireme: before every period it sees the running tasks as elastic
-gangs of one server and one worker or more, with the speed law, the loss curve and the length that
-the environment has, and sets how many workers each gets. Tasks are taken by arrival, and end after
-a number of iterations that is the same for all, as the paper has it; 50 of them give FS its
-published time. RLPTO's own are ended by beta: its published accuracies, above those of every
-baseline at the same speed and workers, need more iterations. ``fair-stop``, which is not in the
-paper, shows what beta alone is worth: equal shares like FS, and a task ends when its gain falls
-below beta.
+Each baseline decides by a sizer of Bireme. Before every period the sizer sees the running tasks as
+elastic gangs of one server and at least one worker, with the environment's speed law, loss curve
+and length. It sets the number of workers of each. Tasks start by arrival, and end after an equal
+number of iterations, as in the paper; 50 of them give FS its published time. Beta ends RLPTO's own
+tasks: its published accuracies, above those of every baseline at the same speed and workers, need
+more iterations. ``fair-stop``, which is not in the paper, shows the effect of beta alone: equal
+shares like FS, and a task ends when its gain falls below beta.
 
-* FS: equal shares. FCFS: one task at a time has everything. SLAQ: predicted fall of the loss.
-* Dolphin: the fastest split of an equal share. There is one server here, so that it differs from
-  FS only in what it makes of shares that do not come out even.
-* TRADL: workers for tasks before their target, and a task that reaches it is done, which is why it
-  is fastest in the paper. The target is 96 % of the fall of the loss (calibrated: 5388 s, 86.82 %).
-  The paper gives its rivals no order of tasks; ``tradl-nearest`` also takes the nearest to its
-  target first.
+* FS: equal shares. FCFS: one task at a time has all workers. SLAQ: predicted fall of the loss.
+* Dolphin: the fastest split of an equal share. With one server it differs from FS only in uneven
+  shares.
+* TRADL: workers for tasks before their target. A task ends at its target, so TRADL is fastest in
+  the paper. The target is 96 % of the fall of the loss (calibrated: 5388 s, 86.82 %). The paper
+  gives its rivals no order of tasks; ``tradl-nearest`` also takes the nearest to its target first.
 
 Lu et al., "RLPTO", IEEE TPDS 2023, section VII.B.2.
 """
@@ -44,13 +42,13 @@ from bireme.training.rlpto.environment import RlptoClusters, RlptoEnvConfig
 from bireme.training.vec_env import Observation
 
 ITERATIONS: Final = 50.0
-"""Baselines end a task after so many (calibrated)."""
+"""The iterations after which baselines end a task (calibrated)."""
 TARGET: Final = 0.96
 """TRADL's target, a share of the whole fall of the loss (calibrated)."""
 _WORKER: Final = "bireme.dev/worker"
 _SERVER: Final = "bireme.dev/server"
 _PLENTY: Final = 10_000
-"""Servers are handed out by the environment; rules shall not count them as scarce."""
+"""The environment assigns servers; rules must not count them as scarce."""
 _EVERYWHERE: Final[BoolArray] = np.array([True])
 
 
@@ -59,12 +57,12 @@ class RlptoBaseline:
     """A rule in the environment.
 
     Attributes:
-        sizer: Sets how many workers each task has.
+        sizer: Sets the workers of each task.
         one_by_one: Whether a single task runs at a time.
         target: Share of the fall of the loss that ends a task.
-        is_nearest_first: Whether tasks are taken by how near that is, not by arrival.
+        is_nearest_first: Whether tasks start by distance from the target, not by arrival.
         least_gain: Gain of accuracy per iteration below which a task ends.
-        iterations: A task ends after so many in any case.
+        iterations: The maximum iterations of a task.
     """
 
     sizer: Sizer
@@ -86,7 +84,7 @@ BASELINES: Final[Mapping[str, RlptoBaseline]] = MappingProxyType(
         "tradl-nearest": replace(_TRADL, is_nearest_first=True),
     }
 )
-"""The paper's, by name, and TRADL with the order that Bireme registers under that name."""
+"""The paper's baselines by name, and TRADL with its order in Bireme's registry."""
 
 
 def run_baseline(baseline: RlptoBaseline, config: RlptoEnvConfig, seed: int) -> RlptoClusters:
@@ -102,20 +100,20 @@ def run_baseline(baseline: RlptoBaseline, config: RlptoEnvConfig, seed: int) -> 
         clusters.advance(_EVERYWHERE)
         reached = clusters.running & (clusters.gain < baseline.least_gain)
         if baseline.target is not None:
-            reached |= clusters.running & (gangs.left_to(baseline.target, clusters) <= 0)
+            reached |= clusters.running & (gangs.steps_to_target_of(baseline.target, clusters) <= 0)
         clusters.end(reached)
         clusters.start()
     return clusters
 
 
 class Gangs:
-    """The tasks of a single environment as the gangs that registered rules see."""
+    """The tasks of a single environment as gangs for registered rules."""
 
     def __init__(self, config: RlptoEnvConfig, iterations: float) -> None:
         self._config, self._iterations = config, iterations
         offers = {_WORKER: config.nodes, _SERVER: _PLENTY, PODS: _PLENTY}
         self._nodes = NodeTable([Node("all", offers)], ())
-        theta = tuple(config.slowdown * each for each in environment.LAW.theta)
+        theta = tuple(config.slowdown * coefficient for coefficient in environment.LAW.theta)
         self._law = OptimusLaw(theta, environment.BATCH)
 
     def resize(self, clusters: RlptoClusters, sizer: Sizer) -> None:
@@ -123,26 +121,26 @@ class Gangs:
         running = np.flatnonzero(clusters.running[0]).tolist()
         first_started = sorted(running, key=lambda task: float(clusters.started[0, task]))
         ranked = [Ranked(self.of(clusters, task), 0.0) for task in first_started]
-        wanted = sizer.sizes(ranked, self.snapshot(clusters))
+        sizes = sizer.sizes(ranked, self.snapshot(clusters))
         for task in running:
-            clusters.nodes[0, task] = wanted[str(task)]["worker"]
+            clusters.nodes[0, task] = sizes[str(task)]["worker"]
 
     def nearest_first(self, target: float, clusters: RlptoClusters) -> FloatArray:
-        """Return how near each task's target is by TRADL's order, shape (1, tasks)."""
+        """Return the rank of each task's nearness to its target by TRADL, shape (1, tasks)."""
         gangs = [self.of(clusters, task) for task in range(clusters.nodes.shape[1])]
         ranks = np.zeros(clusters.nodes.shape)
         for place, entry in enumerate(TradlOrder(target).order(gangs, self.snapshot(clusters))):
             ranks[0, int(entry.gang.uid)] = -place
         return ranks
 
-    def left_to(self, target: float, clusters: RlptoClusters) -> FloatArray:
-        """Return the steps that each task has left to its target, shape (1, tasks)."""
+    def steps_to_target_of(self, target: float, clusters: RlptoClusters) -> FloatArray:
+        """Return the remaining steps of each task to its target, shape (1, tasks)."""
         snapshot, tasks = self.snapshot(clusters), range(clusters.nodes.shape[1])
-        found = [steps_to_target(self.of(clusters, task), target, snapshot) for task in tasks]
-        return np.array([[inf if left is None else left for left in found]])
+        steps = [steps_to_target(self.of(clusters, task), target, snapshot) for task in tasks]
+        return np.array([[inf if remaining is None else remaining for remaining in steps]])
 
     def snapshot(self, clusters: RlptoClusters) -> ClusterSnapshot:
-        """Return the whole cluster free: tasks that run are sized anew, together."""
+        """Return a snapshot with all nodes free, because running tasks are sized again together."""
         used = np.zeros_like(self._nodes.allocatable)
         return ClusterSnapshot(float(clusters.clock[0]), self._nodes, used, (), {})
 
@@ -175,7 +173,7 @@ class Gangs:
 
 
 def loss_curve(pace: float, steps: float) -> InverseQuadratic:
-    """Return the training loss over steps, of which an iteration has ``steps``."""
+    """Return the training loss over steps; an iteration has ``steps`` of them."""
     return InverseQuadratic(
         0.0,
         float(environment.loss_rate(np.array(pace))) / steps,
@@ -190,32 +188,31 @@ _LEAN: Final = 0.75
 _MAX_ABOVE: Final = 1e4
 
 
-def share_among_gaining(seen: Observation, lean: float = 0.0) -> IntArray:
+def share_among_gaining(observation: Observation, lean: float = 0.0) -> IntArray:
     """Return the simple rule's move in every environment, shape (envs,).
 
-    A task whose gain is below beta gives up all workers but the one with which it ends, unless it
-    gains again by then; a free worker goes to the gaining task that has fewest. A task counts as
-    having ``lean`` workers more for every power of ten by which its gain is above beta, so that
-    more go to those that are nearly done.
+    A task with a gain below beta gives up all workers but one, and ends with that one unless it
+    gains again. A free worker goes to the gaining task with the fewest workers. A task counts
+    ``lean`` more workers for every power of ten of its gain above beta, so that more go to tasks
+    that are nearly done.
     """
-    # Equal shares are what the speed law asks for, by which every further worker helps less. Tried
-    # and left out: taking only the one worker that the environment takes (at beta 0.001 22 %
-    # slower, 0.3 points more accurate), giving to the task with the longest iteration (2 % slower),
-    # and starting with few workers, which cost a share of the early gains (1 % slower, 0.03 points
-    # more accurate).
-    nodes, beta = seen["nodes"], seen["beta"][:, None]
-    hardly = seen["gain"] < beta
-    gains = seen["present"] & ~hardly
-    takes = seen["present"] & hardly & (nodes > 1)
-    gives = gains.any(axis=1) & (seen["free"] > 0)
-    counted = nodes + lean * np.log10(np.clip(seen["gain"] / beta, 1.0, _MAX_ABOVE))
+    # Equal shares suit the speed law, in which every further worker helps less. Tried and rejected:
+    # taking only the one worker that the environment takes (at beta 0.001 22 % slower, 0.3 points
+    # more accurate), giving to the task with the longest iteration (2 % slower), and starting with
+    # few workers, which cost a share of the early gains (1 % slower, 0.03 points more accurate).
+    nodes, beta = observation["nodes"], observation["beta"][:, None]
+    hardly = observation["gain"] < beta
+    gains = observation["present"] & ~hardly
+    takes = observation["present"] & hardly & (nodes > 1)
+    gives = gains.any(axis=1) & (observation["free"] > 0)
+    counted = nodes + lean * np.log10(np.clip(observation["gain"] / beta, 1.0, _MAX_ABOVE))
     give = np.where(gives, 1 + np.where(gains, counted, np.inf).argmin(axis=1), 0)
     return np.where(takes.any(axis=1), 1 + environment.SLOTS + takes.argmax(axis=1), give)
 
 
-def expert(seen: Observation) -> IntArray:
-    """Return the move that the network copies first: the simple rule, leaning to nearly done tasks.
+def expert(observation: Observation) -> IntArray:
+    """Return the expert's move for cloning: the simple rule that prefers nearly done tasks.
 
-    Over both tables 0.02 points more accurate than the simple one in 0.3 % more time.
+    Over both tables it is 0.02 points more accurate than the simple rule in 0.3 % more time.
     """
-    return share_among_gaining(seen, _LEAN)
+    return share_among_gaining(observation, _LEAN)

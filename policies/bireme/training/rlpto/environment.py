@@ -1,11 +1,11 @@
-"""RLPTO's environment: workers are taken from tasks that hardly gain, and the agent hands them out.
+"""RLPTO's environment: tasks with a low gain lose workers, and the agent hands them out.
 
 A cluster of parameter servers runs one task per server; the other nodes are workers. After every
-period each running task whose accuracy grew by less than beta per iteration loses a worker; with
-the last one it has converged, and its server takes the next task. While a worker is free the agent
-moves workers one at a time (section VI.A, listing): action 0 does nothing and lets time pass, ``i``
-gives a free worker to the task at server ``i``, ``N + i`` takes one from it. Time also passes when
-no worker is free, or after twice as many moves as there are workers.
+period each running task with a gain in accuracy below beta per iteration loses a worker. With its
+last worker it has converged, and its server takes the next task. While a worker is free the agent
+moves workers one at a time (section VI.A, listing). Action 0 does nothing and lets time pass, ``i``
+gives a free worker to the task at server ``i``, ``N + i`` takes one from it. Time also passes
+without a free worker, or after twice as many moves as workers.
 
 Lu et al., "RLPTO", IEEE TPDS 2023, sections V to VII; tables II, III and V.
 """
@@ -25,28 +25,28 @@ from bireme.simulator.physics.laws import DL2_LAWS, OptimusLaw
 from bireme.simulator.traces.papers import RLPTO_IMAGES, RLPTO_PRIORITIES
 from bireme.training.vec_env import Actions, Array, EnvStep, Observation, check_choices
 
-# --- training: seconds, loss and accuracy, in closed forms, each number with its source ----------
+# --- training: seconds, loss and accuracy in closed forms, with the source of each number --------
 #
 #     seconds of a step    Optimus' law of synchronous training with one server
 #     loss                 1 / (b e + c) + d
-#     accuracy yet to come SPAN / (1 + e / pace)^2, and each iteration loses a share of what it
-#                          would bring, PER_WORKER for every worker
+#     accuracy yet to come SPAN / (1 + e / pace)^2, and each iteration loses a share of its gain,
+#                          PER_WORKER for every worker
 #
 # ``e`` counts iterations: passes over the data. RLPTO publishes neither curves nor speeds, only
-# final accuracies and total times (tables II and III), which these forms are calibrated to.
+# final accuracies and total times (tables II and III). These forms are calibrated to them.
 #
-# * Speed (measured, DL2): ``dssm``, the one of eight fitted laws by which more workers still help
-#   beside a single server, as figure 9 has it. The batch of 1024 is assumed; with it FS and FCFS
+# * Speed (measured, DL2): ``dssm``, the only one of eight fitted laws in which more workers still
+#   help beside a single server, as in figure 9. The batch of 1024 is assumed; with it FS and FCFS
 #   take 8807 and 14700 s, published 8498 and 14333.
 # * Shape (measured, Pollux): validation accuracy of ResNet-18 on CIFAR-10 over epochs, batches 128
 #   to 1024, fits ``top - span / (1 + e / pace)^2`` to 1.4 to 1.8 points, span 0.48 to 0.58.
 # * Pace (calibrated): so that accuracy between beta 1e-3 and 1e-4 differs by about a point, most
 #   with small data (figure 8). Large data needs fewer passes.
 # * Accuracy lost per worker (paper): FCFS with 10 workers is 1.1 points under FS with 3 or 4, with
-#   12 it is 1.7 points under (tables II and III): 0.16 to 0.19 points each. That it is lost as a
-#   share of every iteration's gain is assumed: a worker sees a part of the data only.
-# * Tops (calibrated) to FS' 87.6 %; how they differ by size is assumed. With all of
-#   this the simple rule for RLPTO has 88.05 to 87.18 % in 9306 to 4482 s, published for RLPTO are
+#   12 it is 1.7 points under (tables II and III): 0.16 to 0.19 points each. The loss as a share of
+#   every iteration's gain is assumed, because a worker sees only a part of the data.
+# * Tops (calibrated) to FS' 87.6 %; their difference by size is assumed. With these numbers the
+#   simple rule for RLPTO has 88.05 to 87.18 % in 9306 to 4482 s; RLPTO's published numbers are
 #   88.13 to 87.23 % in 8882 to 4515 s. SLAQ is 0.8 points lower than published, Dolphin 17 %
 #   slower.
 # * Loss (form: Optimus, EuroSys 2018, section 3.1; assumed numbers): from ln 10 towards 0.3.
@@ -65,29 +65,29 @@ TOPS: Final = {120_000: 0.901, 60_000: 0.887, 40_000: 0.873}
 PACES: Final = {120_000: 2.0, 60_000: 4.0, 40_000: 9.0}
 """Iterations, by the number of images."""
 FIRST_LOSS: Final = log(10)
-"""Of a guess among ten classes."""
+"""The loss of a guess among ten classes."""
 LAST_LOSS: Final = 0.3
 
 
 def step_seconds(workers: IntArray) -> FloatArray:
-    """Return seconds of a step with so many workers, any shape; of one where there is none."""
+    """Return seconds of a step with ``workers``, any shape; 0 workers count as one."""
     return np.asarray(_STEP_SECONDS[np.maximum(workers, 1) - 1])
 
 
 def to_come(pace: FloatArray, iterations: FloatArray) -> FloatArray:
-    """Return the accuracy yet to come, SPAN to 0, if one worker does all; any one shape."""
+    """Return the accuracy yet to come with one worker, SPAN to 0; any one shape."""
     return np.asarray(SPAN / (1 + iterations / pace) ** 2)
 
 
 def to_come_at(pace: FloatArray, gain: FloatArray) -> FloatArray:
-    """Return the accuracy yet to come when an iteration of one worker brings ``gain``."""
+    """Return the accuracy yet to come when an iteration of one worker gains ``gain``."""
     return np.asarray(SPAN * (pace * gain / (2 * SPAN)) ** (2 / 3))
 
 
 def accuracy_gain(
     pace: FloatArray, since: FloatArray, until: FloatArray, workers: IntArray
 ) -> FloatArray:
-    """Return the accuracy that iterations ``since`` to ``until`` bring; any one shape."""
+    """Return the gain in accuracy of iterations ``since`` to ``until``; any one shape."""
     brought = to_come(pace, since) - to_come(pace, until)
     return np.asarray(brought * (1 - PER_WORKER * workers))
 
@@ -106,27 +106,26 @@ def training_loss(pace: FloatArray, iterations: FloatArray) -> FloatArray:
 # --- the experiments -----------------------------------------------------------------------------
 
 BETAS: Final = (1e-4, 2e-4, 3e-4, 5e-4, 1e-3)
-"""Least gains of accuracy per iteration, from 0 to 1, of the evaluation (tables II and III)."""
+"""Minimum gains of accuracy per iteration, from 0 to 1, of the evaluation (tables II and III)."""
 PAPER_BETAS: Final = (5e-5, *BETAS)
-"""All of the paper's tables."""
+"""All betas of the paper's tables."""
 MIX_BETA: Final = 3e-4
-"""That of the priority mixes (section VII.B.4)."""
+"""The beta of the priority mixes (section VII.B.4)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RlptoEnvConfig:
-    """One experiment: the size of the cluster, and when which tasks come.
+    """One experiment: the size of the cluster, and its tasks.
 
     Attributes:
         servers: Parameter servers, at most SLOTS; as many tasks run at a time.
         nodes: Workers of all tasks together, at most MAX_WORKERS.
-        slowdown: How much longer a step takes than where there are few nodes: all are containers
-            of one machine.
-        priorities: Of each task, 1 to 5, in the order of ``RLPTO_IMAGES``; without any, all have 1
-            and come in an order that the seed draws.
-        spread_seconds: Tasks arrive at times drawn from the first so many seconds.
-        request_seconds: How often the owner of a waiting task may ask for another priority;
-            whether it asks, and for more or less, is drawn.
+        slowdown: Factor on the time of a step, because all nodes are containers of one machine.
+        priorities: Priority of each task, 1 to 5, in the order of ``RLPTO_IMAGES``. Without them
+            all have 1, in an order drawn by the seed.
+        spread_seconds: The period from the start in which tasks arrive at random times.
+        request_seconds: The time between requests of a waiting task's owner for another priority;
+            the kind of request is drawn.
     """
 
     servers: int = 3
@@ -137,13 +136,13 @@ class RlptoEnvConfig:
     request_seconds: float = inf
 
 
-# The paper's 12 nodes make 3 servers and 10 workers, as its rows of FS, (3, 3, 4), and FCFS, 10,
-# say; 12 less 3 would be 9. Its 16 nodes make 4 servers and 12 workers.
+# The paper's 12 nodes are 3 servers and 10 workers by its rows of FS, (3, 3, 4), and FCFS, 10;
+# 12 minus 3 would be 9. Its 16 nodes are 4 servers and 12 workers.
 _TWELVE: Final = RlptoEnvConfig()
 CONFIGS: Final[Mapping[str, RlptoEnvConfig]] = MappingProxyType(
     {
         "table-2": _TWELVE,
-        # 1.12 lies between what the rows of FS (1.18) and of FCFS (1.06) say.
+        # 1.12 lies between the values of FS (1.18) and of FCFS (1.06).
         "table-3": RlptoEnvConfig(servers=4, nodes=12, slowdown=1.12),
         **{
             f"mix-{number}": replace(_TWELVE, priorities=mix)
@@ -154,18 +153,18 @@ CONFIGS: Final[Mapping[str, RlptoEnvConfig]] = MappingProxyType(
         ),
     }
 )
-"""By name. ``arrivals`` is not in the paper: there tasks are interrupted and change queues."""
+"""Experiments by name. ``arrivals`` is not in the paper; it interrupts tasks and moves queues."""
 
 
-# Tasks of one size differ a little in how fast and how far they train: a published row is the mean
-# of 20 runs, and this is what makes runs differ.
+# Tasks of one size differ a little in pace and final accuracy. A published row is the mean of 20
+# runs; this spread makes runs differ.
 
 TOP_SPREAD: Final = 0.002
 """Standard deviation of the best accuracy among tasks of one size (assumed)."""
 PACE_SPREAD: Final = 0.1
 """Standard deviation of the logarithm of the pace among tasks of one size (assumed)."""
-_ASKED: Final = (-1.0, 0.0, 1.0, 1.0)
-"""Requests of the owner of a waiting task: one of these, each as likely (assumed)."""
+_REQUESTS: Final = (-1.0, 0.0, 1.0, 1.0)
+"""Requests of the owner of a waiting task: one of these, equally likely (assumed)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -173,11 +172,11 @@ class RlptoTaskSet:
     """Tasks by number, the order in which they are submitted; shapes (envs, tasks).
 
     Attributes:
-        images: Of the data.
+        images: Number of images.
         top, pace: Final accuracy, and iterations until a quarter of :data:`SPAN` is left.
         arrived: Seconds.
-        priority: What it was submitted with, 1 to 5.
-        asked: What its owner asks for each time: a higher priority, or a lower one (-1).
+        priority: Priority at submission, 1 to 5.
+        requests: Change that its owner requests each time: 1, 0 or -1.
     """
 
     images: IntArray
@@ -185,14 +184,17 @@ class RlptoTaskSet:
     pace: FloatArray
     arrived: FloatArray
     priority: FloatArray
-    asked: FloatArray
+    requests: FloatArray
 
 
 def draw(configs: Sequence[RlptoEnvConfig], seeds: Sequence[int]) -> RlptoTaskSet:
     """Draw the tasks of one environment per configuration and seed."""
-    drawn = [_draw(config, seed) for config, seed in zip(configs, seeds, strict=True)]
+    task_sets = [_draw(config, seed) for config, seed in zip(configs, seeds, strict=True)]
     return RlptoTaskSet(
-        *(np.stack([getattr(one, each.name) for one in drawn]) for each in fields(RlptoTaskSet))
+        *(
+            np.stack([getattr(one, field.name) for one in task_sets])
+            for field in fields(RlptoTaskSet)
+        )
     )
 
 
@@ -209,35 +211,35 @@ def _draw(config: RlptoEnvConfig, seed: int) -> RlptoTaskSet:
         pace=paces * np.exp(PACE_SPREAD * chance.standard_normal(count)),
         arrived=np.sort(chance.random(count)) * config.spread_seconds,
         priority=np.array(config.priorities or [1] * count, dtype=np.float64),
-        asked=chance.choice(_ASKED, count),
+        requests=chance.choice(_REQUESTS, count),
     )
 
 
-# --- clusters of parameter servers: tasks that wait, train, are interrupted and end ---------------
+# --- clusters of parameter servers: tasks wait, train, are interrupted and end --------------------
 
 _TOLERANCE = 1e-9
-"""Iterations by which a sum of periods may miss the last one."""
+"""Rounding of a sum of periods, in iterations."""
 
 
 class RlptoClusters:
-    """The state of W clusters of parameter servers; nothing here decides about workers.
+    """The state of W clusters of parameter servers, without decisions about workers.
 
     Time moves in periods: the longest iteration among running tasks (section VI.E of the paper),
-    cut short where a task comes or reaches its last iteration. With RLPTO's queues, where no server
-    is free an urgent task takes that of the normal task that started last, which is the first to go
-    on, is not interrupted again, and keeps what it has learned (section V.B).
+    cut when a task comes or reaches its last iteration. With RLPTO's queues, an urgent task without
+    a free server takes the server of the normal task that started last. The interrupted task is the
+    first to continue, is not interrupted again, and keeps its progress (section V.B).
 
     Shapes: environments W, tasks K.
 
     Attributes:
         clock: Seconds since the start, shape (W,).
-        nodes: Workers of each task, 0 for those that do not run, shape (W, K).
+        nodes: Workers of each task, 0 if it does not run, shape (W, K).
         done, interrupted, is_urgent: Shape (W, K).
-        priority: As its owner's requests have made it, shape (W, K).
+        priority: Present priority after its owner's requests, shape (W, K).
         started, finished: Seconds; NaN before, shape (W, K).
         iterations: Passes over the data so far, shape (W, K).
         accuracy: From 0 to 1, shape (W, K).
-        gain: What the last period added to the accuracy, per iteration; 1 before, shape (W, K).
+        gain: Gain in accuracy per iteration of the last period; 1 before, shape (W, K).
     """
 
     def __init__(
@@ -247,9 +249,9 @@ class RlptoClusters:
         most_iterations: float,
         next_task: "NextTask | None" = None,
     ) -> None:
-        """Make one cluster per config and seed, in which the first tasks have just started.
+        """Make one cluster per config and seed, with the first tasks just started.
 
-        By default tasks are taken by RLPTO's queues; with ``next_task`` none is interrupted.
+        By default RLPTO's queues order tasks; with ``next_task`` no task is interrupted.
         """
         self.tasks = draw(configs, seeds)
         self.servers = np.array([config.servers for config in configs])
@@ -270,12 +272,12 @@ class RlptoClusters:
 
     @property
     def running(self) -> BoolArray:
-        """Which tasks have workers, shape (W, K)."""
+        """Whether each task has workers, shape (W, K)."""
         return self.nodes > 0
 
     @property
     def waiting(self) -> BoolArray:
-        """Which tasks have come and wait for a server, shape (W, K)."""
+        """Whether each task has arrived and waits for a server, shape (W, K)."""
         return (self.tasks.arrived <= self.clock[:, None]) & ~self.done & ~self.running
 
     @property
@@ -285,7 +287,7 @@ class RlptoClusters:
 
     @property
     def is_over(self) -> BoolArray:
-        """Which clusters have no task left, shape (W,)."""
+        """Whether each cluster has finished all tasks, shape (W,)."""
         return np.asarray(self.done.all(axis=1))
 
     @property
@@ -306,7 +308,7 @@ class RlptoClusters:
 
     @property
     def iteration_seconds(self) -> FloatArray:
-        """Seconds of an iteration; with one worker, for tasks that have none; shape (W, K)."""
+        """Seconds of an iteration, with one worker for tasks without workers; shape (W, K)."""
         return np.asarray(self.steps * self._slowdown * step_seconds(self.nodes))
 
     def advance(self, envs: BoolArray) -> FloatArray:
@@ -315,10 +317,10 @@ class RlptoClusters:
         Tasks that reach their last iteration end.
         """
         seconds = np.where(envs, self._period(), 0.0)
-        before, clock = self.iterations, self.clock
+        previous, clock = self.iterations, self.clock
         done = np.where(self.running, seconds[:, None] / self.iteration_seconds, 0.0)
-        self.clock, self.iterations = clock + seconds, before + done
-        added = accuracy_gain(self.tasks.pace, before, self.iterations, self.nodes)
+        self.clock, self.iterations = clock + seconds, previous + done
+        added = accuracy_gain(self.tasks.pace, previous, self.iterations, self.nodes)
         self.accuracy = self.accuracy + added
         np.divide(added, done, out=self.gain, where=done > 0)
         self._ask(clock)
@@ -326,25 +328,25 @@ class RlptoClusters:
         return seconds
 
     def end(self, tasks: BoolArray) -> None:
-        """End the tasks of the mask (W, K): all they have comes free."""
+        """End the tasks of the mask (W, K) and free their workers."""
         self.done |= tasks
         self.nodes = np.where(tasks, 0, self.nodes)
         self.finished = np.where(tasks, self.clock[:, None], self.finished)
 
     def start(self) -> None:
-        """Give servers to the next tasks, one by one, until none is free or no task waits."""
+        """Give servers to the next tasks, one by one, until no server is free or no task waits."""
         while (able := self._make_room()).any():
             rows = np.flatnonzero(able.any(axis=1))
             tasks = np.where(able, self._next_task(self), -np.inf)[rows].argmax(axis=1)
-            # Under every policy each task gets what it needs before any gets more: where no worker
-            # is free, the task that has most gives one.
+            # Under every policy each task gets one worker before any gets more: without a free
+            # worker, the task with most workers gives one.
             short = rows[self.free[rows] == 0]
             self.nodes[short, self.nodes[short].argmax(axis=1)] -= 1
             self.nodes[rows, tasks] = 1
             self.started[rows, tasks] = self.clock[rows]
 
     def _make_room(self) -> BoolArray:
-        """Return which waiting tasks can have a server, (W, K); urgent ones interrupt others."""
+        """Return whether each waiting task can start, (W, K); urgent tasks interrupt others."""
         waiting, has_server = self.waiting, self.running.sum(axis=1) < self.servers
         urgent, victims = waiting & self.is_urgent, self.running & ~self.is_urgent
         victims &= ~self.interrupted
@@ -357,13 +359,13 @@ class RlptoClusters:
 
     def _period(self) -> FloatArray:
         """Return the seconds until the period ends, shape (W,)."""
-        running, each = self.running, self.iteration_seconds
-        longest = np.where(running, each, 0.0).max(axis=1)
-        left = np.where(running, (self.most_iterations - self.iterations) * each, np.inf)
+        running, seconds = self.running, self.iteration_seconds
+        max_seconds = np.where(running, seconds, 0.0).max(axis=1)
+        remaining = np.where(running, (self.most_iterations - self.iterations) * seconds, np.inf)
         comes = self.tasks.arrived - self.clock[:, None]
         comes = np.where(comes > 0, comes, np.inf).min(axis=1)
-        look = np.where(running.any(axis=1), longest, np.inf)
-        return np.asarray(np.minimum(np.minimum(look, left.min(axis=1)), comes))
+        look = np.where(running.any(axis=1), max_seconds, np.inf)
+        return np.asarray(np.minimum(np.minimum(look, remaining.min(axis=1)), comes))
 
     def _ask(self, since: FloatArray) -> None:
         """Apply the priority requests of the owners of waiting tasks."""
@@ -371,12 +373,12 @@ class RlptoClusters:
             np.floor((clock[:, None] - self.tasks.arrived) / self._request_seconds)
             for clock in (since, self.clock)
         )
-        requests = np.where(self.waiting, self.tasks.asked * (now - np.maximum(then, 0)), 0.0)
+        requests = np.where(self.waiting, self.tasks.requests * (now - np.maximum(then, 0)), 0.0)
         self.priority, self.is_urgent = apply_requests(self.priority, self.is_urgent, requests)
 
 
 NextTask: TypeAlias = Callable[[RlptoClusters], FloatArray]
-"""Ranks of waiting tasks, shape (W, K): next is the highest, then the first submitted."""
+"""Ranks of waiting tasks, shape (W, K): the highest is next, ties to the first submitted."""
 
 
 def by_queues(clusters: RlptoClusters) -> FloatArray:
@@ -385,46 +387,47 @@ def by_queues(clusters: RlptoClusters) -> FloatArray:
 
 
 def by_arrival(clusters: RlptoClusters) -> FloatArray:
-    """Rank all alike, so that the first submitted is next."""
+    """Rank all equally, so that the first submitted is next."""
     return np.zeros(clusters.nodes.shape)
 
 
 # --- the environment ------------------------------------------------------------------------------
 
 SLOTS: Final = 16
-"""Servers that are shown, N; those beyond what a config has never run anything."""
+"""Servers in the observation, N; servers beyond the config's stay empty."""
 MAX_ITERATIONS: Final = 200.0
-"""After so many a task ends even if it still gains (assumed; the paper states none)."""
+"""The iterations after which a task ends in any case (assumed; the paper states none)."""
 RUN_PRICE: Final = 3.0
 TASK_PRICE: Final = 0.5
 """Price of a minute, in betas: for the whole run, and for every task not yet done."""
-# From one beta to the next the simple rule gives up 2.4 to 3.4 betas of accuracy, added up over the
-# twelve tasks, for every minute that it saves; at a higher price, time is what is looked for.
+# From one beta to the next the simple rule gives up 2.4 to 3.4 betas of accuracy, summed over the
+# twelve tasks, for every minute that it saves. A higher price would optimise only time.
 _MINUTE: Final = 60.0
 POWER: Final = 0.000625
 """kw of equation 5, the mean power of a worker in a period."""
 Pays: TypeAlias = Literal["priced", "equation-5"]
-"""What a period is rewarded by."""
+"""The kind of reward of a period."""
 
 
 class RlptoEnv:
     """A :class:`~bireme.training.vec_env.VecEnv` of clusters of parameter servers; see the module.
 
-    That of seed ``s`` has configuration ``s % len(configs)``, and beta ``s // len(configs)`` in
-    the same way, so that seeds from 0 on meet all of both.
+    The environment of seed ``s`` has configuration ``s % len(configs)`` and the beta of index
+    ``s // len(configs)``, modulo their number. So seeds from 0 on cover all pairs.
 
-    The reward of a period is the accuracy of the tasks that ended in it, each above what it had
-    when an iteration brought it beta, less the price of the time, both in betas: with a larger beta
-    time is worth more. With ``pays`` "equation-5" it is the paper's.
+    The reward of a period is the accuracy of its ended tasks above their accuracy at a gain of
+    beta, minus the price of the time, both in betas: with a larger beta time is worth more. With
+    ``pays`` "equation-5" it is the paper's.
 
     Observations, shape (envs, SLOTS) for tasks by their server:
-        ``tasks``, ``context``: features, by the formulas of the encoder that serves the network.
-        ``present`` bool: where there is a task; ``mask`` bool: allowed moves, (envs, 2 SLOTS + 1).
+        ``tasks``, ``context``: features, by the formulas of the serving encoder.
+        ``present`` bool: whether a slot has a task; ``mask`` bool: allowed moves, (envs,
+            2 SLOTS + 1).
         ``nodes``, ``gain``: as in :class:`RlptoClusters`, 0 without a task.
-        ``free``: workers, shape (envs,); ``beta``: the least gain, shape (envs,).
+        ``free``: workers, shape (envs,); ``beta``: the minimum gain, shape (envs,).
 
     Attributes:
-        clusters: The state, for rules and metrics; networks see the observation alone.
+        clusters: The state, for rules and metrics; networks see only the observation.
         task_of_slot: Number of the task at each server; -1 without one; shape (envs, SLOTS).
         seen: The last observation.
     """
@@ -433,10 +436,10 @@ class RlptoEnv:
     #
     #     gain + sign(gain - beta) * T * w * kw,    T minutes, w workers, kw = 0.000625
     #
-    # While a task gains, that pays for every minute of every worker, so that a policy that
-    # maximises it is slow. Here accuracy is paid when a task ends, beside what it had where its
-    # gain fell to beta: paid as it comes, the great gains of early iterations, which every task
-    # makes, would hide what a move did.
+    # While a task gains, that rewards every minute of every worker, so a policy that maximises it
+    # is slow. This environment rewards accuracy at the end of a task, relative to the accuracy at a
+    # gain of beta. An immediate reward would hide the effect of a move behind the great gains of
+    # early iterations, which every task makes.
 
     def __init__(
         self,
@@ -451,9 +454,9 @@ class RlptoEnv:
 
     def reset(self, seeds: Sequence[int]) -> Observation:
         kinds, betas = len(self._configs), len(self._betas)
-        chosen = [self._configs[int(seed) % kinds] for seed in seeds]
+        configs = [self._configs[int(seed) % kinds] for seed in seeds]
         self.beta = np.array([self._betas[int(seed) // kinds % betas] for seed in seeds])
-        self.clusters = RlptoClusters(chosen, seeds, MAX_ITERATIONS)
+        self.clusters = RlptoClusters(configs, seeds, MAX_ITERATIONS)
         self.task_of_slot: IntArray = np.full((self.count, SLOTS), -1, dtype=np.int64)
         self._moves: IntArray = np.zeros(self.count, dtype=np.int64)
         self._assign_slots()
@@ -462,17 +465,17 @@ class RlptoEnv:
 
     def step(self, actions: Actions) -> EnvStep:
         """Move a worker, or none, in every environment that is not over."""
-        chosen, live = np.asarray(actions), ~self.clusters.is_over
-        check_choices(chosen, self.seen["mask"], live)
-        self._move(np.where(live, chosen, 0))
+        moves, live = np.asarray(actions), ~self.clusters.is_over
+        check_choices(moves, self.seen["mask"], live)
+        self._move(np.where(live, moves, 0))
         spent = self._moves >= 2 * self.clusters.total
-        rewards = self._pass_time(live & ((chosen == 0) | spent | (self.clusters.free == 0)))
+        rewards = self._pass_time(live & ((moves == 0) | spent | (self.clusters.free == 0)))
         self.seen = self._observe()
         return EnvStep(self.seen, rewards, self.clusters.is_over, self.clusters.clock.copy())
 
-    def _move(self, chosen: IntArray) -> None:
-        rows = np.flatnonzero(chosen)
-        slots, takes = (chosen[rows] - 1) % SLOTS, chosen[rows] > SLOTS
+    def _move(self, moves: IntArray) -> None:
+        rows = np.flatnonzero(moves)
+        slots, takes = (moves[rows] - 1) % SLOTS, moves[rows] > SLOTS
         self.clusters.nodes[rows, self.task_of_slot[rows, slots]] += np.where(takes, -1, 1)
         self._moves[rows] += 1
 
@@ -496,21 +499,21 @@ class RlptoEnv:
         return rewards
 
     def _equation_5(self, added: FloatArray, nodes: IntArray, minutes: FloatArray) -> FloatArray:
-        """Return the paper's reward of a period, summed over the tasks that ran in it, (W,)."""
-        # The paper states no unit of time; in seconds the second term would dwarf the first. The
-        # sign looks at the gain per iteration, which is what beta bounds.
+        """Return the paper's reward of a period, summed over its running tasks, (W,)."""
+        # The paper states no unit of time; in seconds the second term would dominate the first. The
+        # sign uses the gain per iteration, the unit of beta.
         sign = np.sign(self.clusters.gain - self.beta[:, None])
         return np.asarray((added + sign * minutes[:, None] * nodes * POWER).sum(axis=1))
 
     def _results(self, was_done: BoolArray) -> FloatArray:
-        """Return accuracies of tasks that just ended above those at a gain of beta, (W, tasks)."""
+        """Return accuracies of just ended tasks above those at a gain of beta, (W, tasks)."""
         clusters = self.clusters
         missing = to_come_at(clusters.tasks.pace, self.beta[:, None])
         better = clusters.accuracy - (clusters.tasks.top - missing)
         return np.where(clusters.done & ~was_done, better, 0.0)
 
     def _take_workers(self, envs: BoolArray) -> None:
-        """Take a worker of every task that hardly gains; one with a single worker has converged."""
+        """Take a worker of every task with a low gain; a task with one worker has converged."""
         clusters = self.clusters
         short = envs[:, None] & clusters.running & (clusters.gain < self.beta[:, None])
         is_last = short & (clusters.nodes == 1)
@@ -518,7 +521,7 @@ class RlptoEnv:
         clusters.nodes = clusters.nodes - (short & ~is_last)
 
     def _assign_slots(self) -> None:
-        """Give free slots to tasks that have just started; the others keep theirs."""
+        """Give free slots to new tasks; the others keep theirs."""
         rows = np.arange(self.count)[:, None]
         stays = (self.task_of_slot >= 0) & self.clusters.running[rows, self.task_of_slot]
         self.task_of_slot = np.where(stays, self.task_of_slot, -1)
@@ -532,8 +535,8 @@ class RlptoEnv:
         clusters, present = self.clusters, self.task_of_slot >= 0
 
         def of_slots(values: Array) -> Array:
-            found = np.take_along_axis(values, np.maximum(self.task_of_slot, 0), axis=1)
-            return np.where(present, found, np.zeros((), values.dtype))
+            by_slot = np.take_along_axis(values, np.maximum(self.task_of_slot, 0), axis=1)
+            return np.where(present, by_slot, np.zeros((), values.dtype))
 
         nodes, iterations = of_slots(clusters.nodes), of_slots(clusters.iterations)
         gain, free = of_slots(clusters.gain), clusters.free

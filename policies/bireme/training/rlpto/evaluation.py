@@ -1,20 +1,18 @@
 """Evaluation of RLPTO: its paper's tables and priority mixes, and elastic jobs in Bireme's cycle.
 
 The paper's experiments (``table-*``, ``mix-*``, ``arrivals``) are accuracy and time of twelve tasks
-in :mod:`~bireme.training.rlpto.environment`. All policies meet the same tasks, drawn by the seed.
-Those that are ended by beta stand in the results once per beta, ``name-0.0003`` say; the checkpoint
-stands there also under its own name, at 3e-4, which is the beta of the mixes. Points are what the
-owners of tasks pay when they are done: ten times the priority that a task was submitted with, and
-80 for the highest. They are read every 1000 s for two hours and averaged (figures 10 and 11 of the
-paper); the last reading falls on 7000 s.
+in :mod:`~bireme.training.rlpto.environment`. All policies have the same tasks, drawn by the seed.
+Policies with beta appear in the results once per beta, such as ``name-0.0003``. The checkpoint also
+appears under its own name, at 3e-4, the beta of the mixes. A finished task gives points: ten times
+its priority at submission, and 80 for the highest priority. They are read every 1000 s for two
+hours and averaged (figures 10 and 11 of the paper); the last reading falls on 7000 s.
 
 ``elastic`` is not in the paper: RLPTO as a sizer of the scheduling cycle, on a simulated cluster.
-Jobs train as the tasks do (same speed law, loss and accuracy, without the accuracy that workers
-cost, which the simulator cannot express), come by a Poisson process, and report once per iteration
-at the size they ask for. All sizers have the same order (first come first served), placement and
-guardrails, and a start or a change of size costs 30 s, so that only the numbers of workers differ.
-The second metric is when 98 % of the final accuracy is reached, which users wait for who take a
-model over before its last iteration.
+Jobs train like the tasks: same speed law, loss and accuracy. Their workers cost no accuracy, which
+the simulator cannot express. They arrive by a Poisson process, and report once per iteration at
+their requested size. All sizers have the same order (first come first served), placement and
+guardrails. A start or a resize costs 30 s. So only the numbers of workers differ. The second metric
+is the time to 98 % of the final accuracy, for users who take a model before its last iteration.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -69,7 +67,7 @@ SETTINGS: Final[Mapping[str, str]] = {
 }
 PRIMARY: Final = ("total_seconds", True)
 EVALUATED_BETAS: Final = (*environment.BETAS[:-1], 7e-4, environment.BETAS[-1])
-"""Those of the tables, and one between the last two, where TRADL's time is."""
+"""The betas of the tables, and one between the last two, near TRADL's time."""
 _READ_SECONDS: Final = np.arange(1000.0, 7200.0, 1000.0)
 _HIGHEST_POINTS: Final = 80.0
 _LIMIT_SECONDS: Final = 5.0
@@ -85,11 +83,11 @@ def evaluate(
 ) -> dict[str, dict[str, float]]:
     """Return the metrics of all policies in one of the paper's experiments.
 
-    ``policies`` are the learned ones by name; ``evaluated_betas`` are those of the tables.
+    ``policies`` are learned policies by name; ``evaluated_betas`` are the betas of the tables.
     """
     if name not in environment.CONFIGS:
-        known = ", ".join(environment.CONFIGS)
-        raise SettingError(f"setting is {name!r}; write one of {known}")
+        names = ", ".join(environment.CONFIGS)
+        raise SettingError(f"setting is {name!r}; write one of {names}")
     config = environment.CONFIGS[name]
     betas = (environment.MIX_BETA,) if config.priorities else evaluated_betas
     ends = {baseline: run_baseline(how, config, seed) for baseline, how in BASELINES.items()}
@@ -122,17 +120,17 @@ def served_choice(session: Session, observation: Observation) -> IntArray:
 
 def metrics_of(clusters: RlptoClusters, config: RlptoEnvConfig) -> dict[str, float]:
     """Return mean accuracy (percent), the end (s) and, with priorities, the mean points."""
-    found = {
+    numbers = {
         "mean_accuracy": 100 * float(clusters.accuracy.mean()),
         "total_seconds": float(clusters.clock[0]),
     }
     if config.priorities:
-        found["mean_reward"] = float(points(clusters.finished[0], config.priorities).mean())
-    return found
+        numbers["mean_reward"] = float(points(clusters.finished[0], config.priorities).mean())
+    return numbers
 
 
 def points(finished: FloatArray, priorities: Sequence[int]) -> FloatArray:
-    """Return the points at every reading, shape (readings,), of tasks finished at these seconds."""
+    """Return the points at every reading, shape (readings,), of tasks ``finished`` in seconds."""
     priority = np.array(priorities, dtype=np.float64)
     worth = np.where(priority >= URGENT, _HIGHEST_POINTS, 10 * priority)
     return np.asarray((worth * (finished <= _READ_SECONDS[:, None])).sum(axis=1))
@@ -141,7 +139,7 @@ def points(finished: FloatArray, priorities: Sequence[int]) -> FloatArray:
 # --- validation while learning -------------------------------------------------------------------
 
 TABLES: Final = ("table-2", "table-3")
-"""Experiments that the policy learns in; every beta of the paper is learned."""
+"""The experiments of the training, with every beta of the paper."""
 _FIRST_SEED: Final = 1_000_000
 """A multiple of all configurations and betas, far from the seeds of evaluations, from 0 on."""
 
@@ -159,29 +157,30 @@ class RlptoValidation:
     ) -> None:
         """Make ``count`` environments of each table and beta.
 
-        ``note`` gets accuracy, time and training reward, each beside those of the rule.
+        ``note`` gets accuracy, time and training reward, each relative to the rule's.
         """
         self._policy, self._note = policy, note
         configs = [environment.CONFIGS[name] for name in TABLES]
         envs = count * len(configs) * len(betas)
         self._env = RlptoEnv(envs, configs, betas, pays)
-        self._rule = _played(self._env, share_among_gaining)
+        self._rule = _play(self._env, share_among_gaining)
 
     def __call__(self) -> float:
         """Return the training reward above the rule's, per minute of the rule's run."""
-        found = _played(self._env, partial(predict, self._policy))
+        numbers = _play(self._env, partial(predict, self._policy))
         earned, accuracy, minutes = (
-            np.subtract(own, rule) for own, rule in zip(found, self._rule, strict=True)
+            np.subtract(policy_values, rule)
+            for policy_values, rule in zip(numbers, self._rule, strict=True)
         )
         rule_minutes = self._rule[2]
         self._note("points_above_the_rule", 100 * float(accuracy.mean()))
         self._note("time_ratio", 1 + float((minutes / rule_minutes).mean()))
-        self._note("reward", float(found[0].mean()))
+        self._note("reward", float(numbers[0].mean()))
         self._note("reward_of_the_rule", float(self._rule[0].mean()))
         return float((earned / rule_minutes).mean())
 
 
-def _played(
+def _play(
     env: RlptoEnv, act: Callable[[Observation], Actions]
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return sum of rewards, mean accuracy and minutes of every environment, shape (envs,)."""
@@ -195,9 +194,9 @@ SIZERS: Final = ("slaq", "dolphin", "optimus", "goodput", "tradl", "fair-sharing
 ELASTIC_JOBS: Final = 40
 _NODES: Final = "4x8"
 _GAP_SECONDS: Final = 250.0
-"""Mean time between arrivals: three quarters of the GPUs, were all jobs as large as they ask."""
+"""Mean time between arrivals; at their requested sizes jobs load three quarters of the GPUs."""
 _ITERATIONS: Final = (20, 60)
-"""Drawn for each job, evenly."""
+"""Bounds of each job's iterations, drawn uniformly."""
 _ASKED_WORKERS: Final = 4
 _MAX_WORKERS_OF_A_JOB: Final = 12
 _TARGET: Final = 0.98
@@ -216,14 +215,14 @@ def evaluate_elastic(checkpoint: Checkpoint, seed: int) -> dict[str, dict[str, f
 
 @dataclass(frozen=True, slots=True)
 class AccuracyCurve:
-    """Accuracy over steps, of training in which workers cost no accuracy."""
+    """Accuracy over steps; workers cost no accuracy."""
 
     top: float
     pace: float
     steps_per_iteration: float
 
     def loss(self, steps: float) -> float:
-        """Return the accuracy after ``steps``; the protocol of curves has the name of the loss."""
+        """Return the accuracy after ``steps``; the protocol of curves calls it ``loss``."""
         return self.top - environment.SPAN / (1 + steps / self.steps_per_iteration / self.pace) ** 2
 
 
@@ -234,7 +233,7 @@ def elastic_trace(seed: int, jobs: int = ELASTIC_JOBS) -> Trace:
     images = chance.choice(RLPTO_IMAGES, jobs)
     iterations = chance.integers(_ITERATIONS[0], _ITERATIONS[1] + 1, jobs)
     rows = zip(submitted.tolist(), images.tolist(), iterations.tolist(), strict=True)
-    return Trace("rlpto", tuple(_job(f"job-{n:02d}", *each) for n, each in enumerate(rows)))
+    return Trace("rlpto", tuple(_job(f"job-{n:02d}", *row) for n, row in enumerate(rows)))
 
 
 def _job(name: str, submitted: float, images: int, iterations: int) -> TraceJob:
@@ -263,7 +262,7 @@ def _job(name: str, submitted: float, images: int, iterations: int) -> TraceJob:
 
 
 def evaluate_sizer(trace: Trace, sizer: Sizer) -> dict[str, float]:
-    """Under ``sizer``: the end, mean completion time, mean time to 98 % of the accuracy.
+    """Return the end, mean completion time, and mean time to 98 % of the accuracy.
 
     Raises:
         EvaluationError: a job did not finish, or a cycle fell back on the rules.
@@ -272,14 +271,14 @@ def evaluate_sizer(trace: Trace, sizer: Sizer) -> dict[str, float]:
     reached: dict[str, float] = {}
 
     def decide(snapshot: ClusterSnapshot, policy: Policy) -> Decision:
-        """Decide as the cycle does, and note when each job first reports its target accuracy."""
+        """Run the cycle, and record the first report of each job's target accuracy."""
         for gang in (running.gang for running in snapshot.running):
             accuracy = gang.progress.accuracy if gang.progress else None
             if accuracy is not None and accuracy >= targets[gang.name]:
                 reached.setdefault(gang.name, snapshot.now)
         return CYCLE(snapshot, policy)
 
-    # Without shortcuts there is a cycle at every report.
+    # Without shortcuts a cycle runs at every report.
     config = SimulationConfig(round_seconds=60.0, decide=decide, takes_shortcuts=False)
     policy = Policy(registry.make_orderer("fifo"), registry.make_placer("packing"), sizer)
     outcome = simulate(trace, parse_nodes(_NODES), policy, physics=_PHYSICS, config=config)

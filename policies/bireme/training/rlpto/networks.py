@@ -1,9 +1,8 @@
-"""RLPTO's network: one small scorer of tasks, shared over all of them.
+"""RLPTO's network: one small scorer, shared over all tasks.
 
-Every task is read by the same layers, which also know the mean over tasks and the context, and is
-given two scores: for one node more and for one node less. Doing nothing has a score of its own. So
-the number of tasks may vary, their order does not matter, and one network serves every beta, which
-is part of the context.
+The same layers read every task, with the mean over tasks and the context, and give it two scores:
+for one node more and for one node less. Doing nothing has its own score. So the number and order of
+tasks may vary, and one network serves every beta, which is part of the context.
 """
 
 import torch
@@ -39,15 +38,14 @@ class Allocator(nn.Module):
         Args:
             tasks: Shape (..., tasks, TASK_FEATURES).
             context: Shape (..., CONTEXT_FEATURES).
-            present: bool: False for padding, shape (..., tasks); None, as the network is served:
-                there is no padding.
+            present: bool: False for padding, shape (..., tasks); None in service, without padding.
         """
         if present is None:
             present = torch.ones_like(tasks[..., 0], dtype=torch.bool)
         around = context.unsqueeze(-2).expand(*tasks.shape[:-1], context.shape[-1])
-        seen = self.each(torch.cat([tasks, around], dim=-1))
-        whole = self.whole(torch.cat([mean_over(seen, present), context], dim=-1))
-        moves = self.more_and_less(torch.relu(self.own(seen) + whole.unsqueeze(-2)))
+        states = self.each(torch.cat([tasks, around], dim=-1))
+        whole = self.whole(torch.cat([mean_over(states, present), context], dim=-1))
+        moves = self.more_and_less(torch.relu(self.own(states) + whole.unsqueeze(-2)))
         none = self.none(torch.relu(whole))
         return torch.cat([none, moves[..., 0], moves[..., 1]], dim=-1)
 
@@ -68,11 +66,11 @@ class Valuer(nn.Module):
         )
 
     def forward(self, tasks: Tensor, context: Tensor, present: Tensor) -> Tensor:
-        """Return values, (batch,), of what :class:`Allocator` sees."""
+        """Return values, (batch,), from the inputs of :class:`Allocator`."""
         around = context.unsqueeze(-2).expand(*tasks.shape[:-1], context.shape[-1])
-        seen = mean_over(self.each(torch.cat([tasks, around], dim=-1)), present)
+        mean = mean_over(self.each(torch.cat([tasks, around], dim=-1)), present)
         running = present.to(tasks.dtype).mean(-1, keepdim=True)
-        return torch.as_tensor(self.head(torch.cat([seen, context, running], dim=-1)).squeeze(-1))
+        return torch.as_tensor(self.head(torch.cat([mean, context, running], dim=-1)).squeeze(-1))
 
 
 class RlptoPolicy(ActorCritic):
@@ -83,24 +81,24 @@ class RlptoPolicy(ActorCritic):
         self.allocator = Allocator(width)
 
     def distribution(self, observation: Tensors) -> MaskedCategorical:
-        """Over the moves, from the environment's observation."""
-        # Slots that are empty in the whole batch cost nothing.
+        """Return a distribution over the moves, from the environment's observation."""
+        # Cut slots that are empty in the whole batch.
         present = observation["present"]
         slots, used = present.shape[1], int(present.any(0).nonzero().max()) + 1
         tasks, context = observation["tasks"][:, :used], observation["context"]
-        found = self.allocator(tasks, context, present[:, :used])
-        none, more, less = found.split([1, used, used], dim=1)
+        scores = self.allocator(tasks, context, present[:, :used])
+        none, more, less = scores.split([1, used, used], dim=1)
         logits = [none, *(functional.pad(part, (0, slots - used)) for part in (more, less))]
         return MaskedCategorical(torch.cat(logits, dim=1), observation["mask"])
 
 
 class PaperPolicy(RlptoPolicy):
-    """The same beside the paper's critic, which shares no weights with it."""
+    """The policy with the paper's critic, without shared weights."""
 
     def __init__(self, width: int = WIDTH) -> None:
         super().__init__(width)
         self.critic = Valuer(width)
 
     def values(self, observation: Tensors) -> Tensor:
-        seen = (observation[name] for name in ("tasks", "context", "present"))
-        return torch.as_tensor(self.critic(*seen))
+        inputs = (observation[name] for name in ("tasks", "context", "present"))
+        return torch.as_tensor(self.critic(*inputs))

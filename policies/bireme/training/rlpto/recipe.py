@@ -1,8 +1,8 @@
-"""The recipe of RLPTO: a simple rule is copied, then improved by PPO with an adaptive KL penalty.
+"""The recipe of RLPTO: a network copies a simple rule, then PPO with a KL penalty improves it.
 
 One network serves both clusters of the paper and every beta: envs differ in both, and beta is an
-input. Eight replicas of every sequence of tasks are each other's baseline, since how long tasks
-train is mostly their own affair. The weights that do best on envs of their own are kept.
+input. Eight replicas of every sequence of tasks are each other's baseline, because the tasks decide
+most of their training time. The best weights on separate validation envs are kept.
 """
 
 from collections.abc import Mapping, Sequence
@@ -75,7 +75,7 @@ class RlptoRecipe:
     def evaluate(
         self, checkpoint: Checkpoint, setting: str, seed: int, options: Mapping[str, str]
     ) -> Results:
-        """In the paper's env beside its baselines, or in Bireme's own cycle beside other sizers."""
+        """Evaluate in the paper's env beside its baselines, or in Bireme's cycle beside sizers."""
         if options:
             raise SettingError(f"options are {dict(options)}; there are none, leave them out")
         session = session_of(checkpoint, "sizer")
@@ -85,13 +85,13 @@ class RlptoRecipe:
         return evaluation.evaluate(setting, seed, {checkpoint.card.name: choose}, self.evaluated)
 
     def _improve(self, run: TrainingRun, policy: RlptoPolicy, schedule: Schedule) -> int:
-        """Learn by PPO, keep the best weights, and return how many decisions it took."""
+        """Learn by PPO, keep the best weights, and return the number of decisions."""
         config = PPOConfig(
             objective="kl",
             target_kl=0.005,
             baseline="replicas",
             replicas=REPLICAS,
-            gamma=1.0,  # with the paper's 0.99 it pays to put off what is long
+            gamma=1.0,  # the paper's 0.99 rewards postponing long tasks
             learning_rate=1.5e-4,
             n_epochs=3,
             n_minibatches=4,

@@ -1,1 +1,1 @@
-"""TapFinger: node pools that each choose a waiting job and how much of the pool it gets."""
+"""TapFinger: every node pool chooses a waiting job and the job's share of the pool."""

@@ -1,8 +1,8 @@
-"""TapFinger's baselines: rules that choose without learning, and the expert of the warm start.
+"""TapFinger's baselines: rules without learning, and the expert of the warm start.
 
-A rule is what an agent is: from the observation to the choice of every pool. Random and Min are the
-authors': each pool takes any job in sight, whether it fits or not, and a later pool in their order
-loses a conflict. The greedy rules and shortest first see all pools at once and leave no conflicts.
+A rule maps the observation to the choice of every pool, like an agent. Random and Min are the
+authors': each pool takes any visible job, even one that does not fit, and the later pool loses a
+conflict. The greedy rules and shortest first see all pools at once and avoid conflicts.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -32,26 +32,31 @@ from bireme.training.tapfinger.environment import (
 from bireme.training.vec_env import Array, Observation
 
 Rule: TypeAlias = Callable[[Observation], dict[str, Array]]
-"""From the observation of n environments to the actions in each."""
+"""Maps the observation of n environments to the actions in each."""
 
 
 def at_random(seed: int, *, takes_least: bool) -> Rule:
-    """Make the rule of any job in sight, with the least or any possible amount, 0 too."""
+    """Make the rule of any visible job, with the minimum or any possible amount, 0 included."""
     rng = np.random.default_rng(seed)
 
-    def choose(seen: Observation) -> dict[str, Array]:
-        slot = np.where(seen["pending_mask"], rng.random(seen["job"].shape), -1.0).argmax(axis=2)
-        job = _at(seen["job"], slot)
+    def choose(observation: Observation) -> dict[str, Array]:
+        slot = np.where(
+            observation["pending_mask"], rng.random(observation["job"].shape), -1.0
+        ).argmax(axis=2)
+        job = _at(observation["job"], slot)
         won = winners(job, np.ones(job.shape), np.zeros(job.shape))
-        least, top = _at(seen["least"], slot), np.minimum(seen["free"], seen["most"])
-        choices = np.maximum(top - least + 1, 1)
-        # nothing is one of all amounts, as likely as each other one
+        minimum, top = (
+            _at(observation["least"], slot),
+            np.minimum(observation["free"], observation["most"]),
+        )
+        choices = np.maximum(top - minimum + 1, 1)
+        # nothing is as likely as each other amount
         is_nothing = rng.random(job.shape) * (choices.prod(axis=2) + 1) < 1
-        drawn = least + (rng.random(top.shape) * choices).astype(np.int64)
-        gets = _at(seen["fits"], slot) & won
+        random_amount = minimum + (rng.random(top.shape) * choices).astype(np.int64)
+        gets = _at(observation["fits"], slot) & won
         if not takes_least:
-            gets &= ~(is_nothing & seen["may_wait"][:, None])
-        amount = np.where(gets[..., None], least if takes_least else drawn, 0)
+            gets &= ~(is_nothing & observation["may_wait"][:, None])
+        amount = np.where(gets[..., None], minimum if takes_least else random_amount, 0)
         return {"slot": slot, "won": won, "amount": amount}
 
     return choose
@@ -61,65 +66,80 @@ def at_random(seed: int, *, takes_least: bool) -> Rule:
 class Greedy:
     """First come, first served, each job in the pool that suits it.
 
-    A job that gains by more GPUs gets as many as there are, up to ``most``, if those are ``fewest``
-    at least, where most are free; another gets the least, where fewest are free. With 10 GPUs a
-    sensitive job of the synthetic law takes 2 steps, with 4 it takes 5. If ``is_frugal``, GPUs that
-    do not save a step are left to others.
+    A job that gains by more GPUs goes to the pool with most free GPUs. It gets all free ones up to
+    ``max_gpus``, if these are at least ``min_gpus``. Any other job gets the minimum, in the pool
+    with fewest free GPUs. With 10 GPUs a sensitive job of the synthetic law takes 2 steps, with 4
+    it takes 5. If ``is_frugal``, GPUs that do not save a step are left to others.
     """
 
     law: TapFingerLaw
-    most: int = 10
-    fewest: int = 4
+    max_gpus: int = 10
+    min_gpus: int = 4
     is_frugal: bool = True
 
-    def __call__(self, seen: Observation) -> dict[str, Array]:
-        kind, least, free = seen["kind"], seen["least"], seen["free"][:, :, None, 1]
+    def __call__(self, observation: Observation) -> dict[str, Array]:
+        kind, minimum, free = (
+            observation["kind"],
+            observation["least"],
+            observation["free"][:, :, None, 1],
+        )
         frugal = self.law.frugal_gpus
-        gains = (frugal[kind, -1] > self.law.least[1]) & seen["pending_mask"]
-        gpus = np.minimum(np.minimum(self.most, seen["most"][:, :, None, 1]), free)
+        gains = (frugal[kind, -1] > self.law.least[1]) & observation["pending_mask"]
+        gpus = np.minimum(np.minimum(self.max_gpus, observation["most"][:, :, None, 1]), free)
         if self.is_frugal:
             gpus = frugal[kind, gpus]
-        gpus = np.where(gains, gpus, least[..., 1])
-        order = np.where(gains, free, -free) - 1e3 * seen["job"]  # arrival counts before room
-        amount = np.stack([least[..., 0], gpus], axis=-1)
-        return best_pairs(seen, order, amount, gpus >= np.minimum(self.fewest, frugal[kind, -1]))
+        gpus = np.where(gains, gpus, minimum[..., 1])
+        order = (
+            np.where(gains, free, -free) - 1e3 * observation["job"]
+        )  # arrival counts before room
+        amount = np.stack([minimum[..., 0], gpus], axis=-1)
+        return best_pairs(
+            observation, order, amount, gpus >= np.minimum(self.min_gpus, frugal[kind, -1])
+        )
 
 
 def shortest_first(law: TapFingerLaw) -> Rule:
-    """Make the rule of the shortest first, with the least that it can have, where most is free."""
+    """Make the rule of shortest first, with the minimum amount, in the pool with most free GPUs."""
     length = law.steps[:, law.least[0], law.least[1]]
 
-    def choose(seen: Observation) -> dict[str, Array]:
-        order = -1e6 * length[seen["kind"]] - 1e3 * seen["job"] + seen["free"][:, :, None, 1]
-        return best_pairs(seen, order, seen["least"], seen["fits"])
+    def choose(observation: Observation) -> dict[str, Array]:
+        order = (
+            -1e6 * length[observation["kind"]]
+            - 1e3 * observation["job"]
+            + observation["free"][:, :, None, 1]
+        )
+        return best_pairs(observation, order, observation["least"], observation["fits"])
 
     return choose
 
 
 def best_pairs(
-    seen: Observation, scores: FloatArray, amounts: IntArray, may: BoolArray
+    observation: Observation, scores: FloatArray, amounts: IntArray, may: BoolArray
 ) -> dict[str, Array]:
     """Choose the pairs of a job and a pool with the highest scores, each job and pool once.
 
     Args:
         scores: Shape (W, N, P).
-        amounts: What each job would get, shape (W, N, P, 2).
-        may: Which may start if they fit, shape (W, N, P).
+        amounts: Amount for each job, shape (W, N, P, 2).
+        may: Whether each may start if it fits, shape (W, N, P).
     """
-    job, fits = seen["job"], seen["fits"]
+    job, fits = observation["job"], observation["fits"]
     is_open = fits & may
-    # while nothing runs, some pool has to start a job
-    stuck = ~seen["may_wait"] & ~is_open.any(axis=(1, 2))
+    # while no job runs, a pool must start one
+    stuck = ~observation["may_wait"] & ~is_open.any(axis=(1, 2))
     is_open = np.where(stuck[:, None, None], fits, is_open)
     envs, slots = np.arange(len(job)), job.shape[2]
     slot, won = np.zeros(job.shape[:2], np.int64), np.zeros(job.shape[:2], np.bool_)
     for _ in range(job.shape[1]):
         best = np.where(is_open, scores, -np.inf).reshape(len(job), -1).argmax(axis=1)
-        at = envs, best // slots, best % slots
-        found = is_open[at]
-        slot[at[0][found], at[1][found]], won[at[0][found], at[1][found]] = at[2][found], True
-        is_open = is_open & (job != job[at][:, None, None])
-        is_open[envs[found], at[1][found]] = False
+        pair = envs, best // slots, best % slots
+        is_pair = is_open[pair]
+        slot[pair[0][is_pair], pair[1][is_pair]], won[pair[0][is_pair], pair[1][is_pair]] = (
+            pair[2][is_pair],
+            True,
+        )
+        is_open = is_open & (job != job[pair][:, None, None])
+        is_open[envs[is_pair], pair[1][is_pair]] = False
     return {"slot": slot, "won": won, "amount": np.where(won[..., None], _at(amounts, slot), 0)}
 
 
@@ -130,40 +150,40 @@ def _at(values: Array, slot: IntArray) -> Array:
 
 
 def rules(law: TapFingerLaw, seed: int) -> Mapping[str, Rule]:
-    """Return all rules, shortest first where no job gains by GPUs; ``seed`` is for Random."""
-    found: dict[str, Rule] = {
+    """Return all rules, with shortest first if no job gains by GPUs; ``seed`` is for Random."""
+    by_name: dict[str, Rule] = {
         "random": at_random(seed, takes_least=False),
         "min": at_random(seed, takes_least=True),
         "tuned": Greedy(law, is_frugal=False),
         "frugal": Greedy(law),
     }
     if (law.frugal_gpus[:, -1] == law.least[1]).all():
-        found["sjf"] = shortest_first(law)
-    return found
+        by_name["sjf"] = shortest_first(law)
+    return by_name
 
 
-# --- the expert: every pool looks ahead for itself ----------------------------------------------
+# --- the expert: every pool looks ahead on its own ----------------------------------------------
 
 _SAVES_STEPS: Final = 1.0
 _RARE: Final = 1e6
 _QUICK: Final = 1e3
-"""Weights of what decides first and second; what came first decides last."""
+"""Weights of the first and second criterion; arrival is the last one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lookahead:
-    """The rule that TapFinger's agents start from, as slots and sizes of the view.
+    """The first rule of TapFinger's agents, as slots and sizes of the view.
 
-    A pool starts a job with the best size that is free if no other pool would have it done sooner,
-    and if waiting for a running job to end, here or in another of its pools, would save it a step
-    at most. Of the jobs that pass it takes first those that can go to the fewest pools, then the
-    quickest; jobs that gain nothing by a larger size it leaves to the pool with the most room. A
-    job that several pools choose goes to the one with the most room, and the others choose again.
+    A pool starts a job with its best free size on two conditions. No other pool would finish it
+    sooner. Waiting for the end of a running job, in any of its pools, would save at most one step.
+    Among such jobs, those with the fewest possible pools come first, then the quickest. Jobs
+    without a gain from a larger size are left to the pool with the most room. A job that several
+    pools choose goes to the pool with the most room, and the others choose again.
 
     Attributes:
-        heeds_reach: Whether jobs that can go to the fewest pools come first.
-        heeds_room: Whether jobs without a gain go only where most is free. Where pools start one
-            job at a time, that would keep some from starting any.
+        heeds_reach: Whether jobs with the fewest possible pools come first.
+        heeds_room: Whether jobs without a gain go only to the pool with the most room. If pools
+            start one job at a time, that would keep some pools from any start.
     """
 
     heeds_reach: bool = True
@@ -181,7 +201,7 @@ class Lookahead:
         order = _QUICK * np.where(may, now, 0.0) + np.arange(now.shape[2])
         if self.heeds_reach:
             order = order + _RARE * raw["connects"].sum(-1)
-        # pools that start nothing still name a slot that fits: the size VOID belongs to it
+        # pools without a start still name a fitting slot, for the size VOID
         acts = starts.any(-1)
         slot = np.where(starts, -order, -np.inf).argmax(-1)
         slot = np.where(acts, slot, may.argmax(-1))
@@ -196,37 +216,37 @@ class Lookahead:
 def _gains(scene: Scene) -> BoolArray:
     """Return whether the job in each slot is quicker in a larger size, (W, N, P)."""
     by_kind = scene.times.min(-1) < scene.times[..., 0]
-    found = np.broadcast_to(by_kind[..., None, :], scene.fits.shape[:-1])
-    return np.asarray(scene.of_slots(found), dtype=np.bool_)
+    by_pool = np.broadcast_to(by_kind[..., None, :], scene.fits.shape[:-1])
+    return np.asarray(scene.of_slots(by_pool), dtype=np.bool_)
 
 
 def expert_for(config: TapFingerEnvConfig) -> Lookahead:
-    """Return the best such rule for a config: where sizes do not matter, the quickest is first."""
+    """Return the best such rule for a config; if sizes have no effect, the quickest is first."""
     cpus, gpus = config.law.least
     steps = config.law.steps
     is_sized = bool((steps.min(axis=(1, 2)) < steps[:, cpus, gpus]).any())
     return Lookahead(heeds_reach=is_sized, heeds_room=is_sized and config.is_multi)
 
 
-# --- Optimus and Tiresias, which change the allocation of jobs that run --------------------------
+# --- Optimus and Tiresias, which change the allocation of running jobs ---------------------------
 #
-# Both are the variants of TapFinger's authors. Every pool admits the first job in sight that no
-# pool before it has taken, if it has room for one more in the smallest size, and divides all it has
-# among its jobs anew. In single mode that happens once per step of time. Shapes: R pools of all
-# environments together, L jobs of each at most, CPUs and GPUs last.
+# Both are the variants of TapFinger's authors. Every pool with room for the smallest size admits
+# the first visible job that no earlier pool has taken. Then it divides its capacity among its jobs
+# again. In single mode that happens once per step of time. Shapes: R pools of all environments
+# together, at most L jobs of each, CPUs and GPUs last.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PoolJobs:
-    """The jobs among which pools are divided, shape (R, L); ``capacity`` is (R, 2).
+    """The jobs that share each pool, shape (R, L); ``capacity`` is (R, 2).
 
     Attributes:
-        there: Which entries are jobs.
-        started: The step in which each started; of new ones the present one.
+        is_job: Whether an entry is a job.
+        started: The step in which each started; the present one for new jobs.
         served: GPUs times steps so far.
     """
 
-    there: BoolArray
+    is_job: BoolArray
     kind: IntArray
     progress: FloatArray
     started: IntArray
@@ -235,9 +255,9 @@ class PoolJobs:
 
 
 Division: TypeAlias = Callable[[TapFingerEnvConfig, PoolJobs], IntArray]
-"""From the jobs of pools to amounts, shape (R, L, 2); 0 for entries that are no jobs."""
+"""Maps the jobs of pools to amounts, shape (R, L, 2); 0 for entries without a job."""
 Speed: TypeAlias = Callable[[TapFingerLaw, IntArray, IntArray], FloatArray]
-"""From kinds (R, L) and amounts (R, L, 2) to the assumed gain of a step, shape (R, L)."""
+"""Maps kinds (R, L) and amounts (R, L, 2) to the assumed gain of a step, shape (R, L)."""
 
 _FITTED: Final = {
     ("insensitive", "sensitive"): np.array(
@@ -247,8 +267,8 @@ _FITTED: Final = {
         ]
     )
 }
-"""Least-squares fit of Optimus' curve in the authors' program, where CPUs and GPUs of the points
-are interchanged by mistake: their Optimus expects gains from CPUs, and is twice as slow."""
+"""Least-squares fit of Optimus' curve in the authors' program. It interchanges CPUs and GPUs of the
+points by mistake, so their Optimus expects gains from CPUs, and is twice as slow."""
 
 
 def exact_speed(law: TapFingerLaw, kind: IntArray, amount: IntArray) -> FloatArray:
@@ -283,7 +303,9 @@ class _PoolSpeed:
         return float(self.table[sizes["cpu"], sizes["gpu"]])
 
 
-def optimus(config: TapFingerEnvConfig, held: PoolJobs, speed: Speed = authors_speed) -> IntArray:
+def optimus(
+    config: TapFingerEnvConfig, pool_jobs: PoolJobs, speed: Speed = authors_speed
+) -> IntArray:
     """Divide every pool by :class:`bireme.heuristics.measured_sizers.Optimus`.
 
     The variant of TapFinger's authors: CPUs stand for parameter servers and GPUs for workers, and
@@ -291,21 +313,21 @@ def optimus(config: TapFingerEnvConfig, held: PoolJobs, speed: Speed = authors_s
     """
     sizer = Optimus(price=lambda allotment, task: allotment.sizes[task.name])
     tables = _speeds(config.law, speed)
-    amount = np.zeros((*held.there.shape, 2), dtype=np.int64)
-    for row, capacity in enumerate(held.capacity.tolist()):
-        jobs = np.flatnonzero(held.there[row]).tolist()
-        gangs = [_gang(config.law, held, row, job, tables) for job in jobs]
+    amount = np.zeros((*pool_jobs.is_job.shape, 2), dtype=np.int64)
+    for row, capacity in enumerate(pool_jobs.capacity.tolist()):
+        jobs = np.flatnonzero(pool_jobs.is_job[row]).tolist()
+        gangs = [_gang(config.law, pool_jobs, row, job, tables) for job in jobs]
         nodes = NodeTable([Node("pool", dict(zip((_CPU, _GPU), capacity, strict=True)))], ())
         snapshot = ClusterSnapshot(0.0, nodes, np.zeros_like(nodes.allocatable), (), {})
         sizes = sizer.sizes([Ranked(gang, 0.0) for gang in gangs], snapshot)
         for job in jobs:
-            found = sizes[str(job)]
-            amount[row, job] = found["cpu"], found["gpu"]
+            size = sizes[str(job)]
+            amount[row, job] = size["cpu"], size["gpu"]
     return amount
 
 
 def _gang(
-    law: TapFingerLaw, held: PoolJobs, row: int, job: int, tables: Sequence[_PoolSpeed]
+    law: TapFingerLaw, jobs: PoolJobs, row: int, job: int, tables: Sequence[_PoolSpeed]
 ) -> Gang:
     """Return a job as an elastic gang; its unit of work is its whole progress."""
     (cpus, gpus), (most_cpus, most_gpus) = law.least, law.most
@@ -320,19 +342,19 @@ def _gang(
         ),
         arrived=0.0,
         is_elastic=True,
-        speed=tables[int(held.kind[row, job])],
-        remaining_steps=1.0 - float(held.progress[row, job]),
+        speed=tables[int(jobs.kind[row, job])],
+        remaining_steps=1.0 - float(jobs.progress[row, job]),
     )
 
 
 @lru_cache(maxsize=8)
 def _speeds(law: TapFingerLaw, speed: Speed) -> tuple[_PoolSpeed, ...]:
-    """Tabulate ``speed`` by kind; below the least amount it is that of the least."""
+    """Tabulate ``speed`` by kind; smaller amounts have the speed of the minimum."""
     kind, amount = law.every_amount()
     return tuple(map(_PoolSpeed, speed(law, kind, np.maximum(amount, law.least))))
 
 
-def tiresias(config: TapFingerEnvConfig, held: PoolJobs) -> IntArray:
+def tiresias(config: TapFingerEnvConfig, jobs: PoolJobs) -> IntArray:
     """Give GPU after GPU to the half of the jobs with less service, in order of their starts.
 
     Gu et al., Tiresias, NSDI 2019, in the variant of TapFinger's authors: two queues, split at the
@@ -341,24 +363,24 @@ def tiresias(config: TapFingerEnvConfig, held: PoolJobs) -> IntArray:
     """
     law = config.law
     if not config.is_multi:
-        return np.where(held.there[..., None], np.array(law.least), 0)
-    gpus = np.zeros(held.there.shape, dtype=np.int64)
-    rows, sizes = np.arange(len(gpus)), held.there.sum(axis=1)
-    for given in range(int(held.capacity[:, 1].max(initial=0))):
-        may = held.there & (gpus < law.most[1]) & (given < held.capacity[:, 1])[:, None]
-        service = np.where(held.there & (gpus < law.most[1]), held.served + gpus, np.inf)
+        return np.where(jobs.is_job[..., None], np.array(law.least), 0)
+    gpus = np.zeros(jobs.is_job.shape, dtype=np.int64)
+    rows, sizes = np.arange(len(gpus)), jobs.is_job.sum(axis=1)
+    for count in range(int(jobs.capacity[:, 1].max(initial=0))):
+        may = jobs.is_job & (gpus < law.most[1]) & (count < jobs.capacity[:, 1])[:, None]
+        service = np.where(jobs.is_job & (gpus < law.most[1]), jobs.served + gpus, np.inf)
         rank = service.argsort(axis=1, kind="stable").argsort(axis=1, kind="stable")
         is_high = rank < (sizes // 2)[:, None]
         # by queue, then start, then rank, as one number
-        order = np.where(is_high, 0, 10**12) + held.started * 1000 + rank
+        order = np.where(is_high, 0, 10**12) + jobs.started * 1000 + rank
         best = np.where(may, order, np.iinfo(np.int64).max).argmin(axis=1)
         gets = may[rows, best]
         gpus[rows[gets], best[gets]] += 1
-    return np.stack([_shared(law, held.capacity[:, 0], gpus > 0), gpus], axis=-1)
+    return np.stack([_share_out(law, jobs.capacity[:, 0], gpus > 0), gpus], axis=-1)
 
 
-def _shared(law: TapFingerLaw, cpus: IntArray, gets: BoolArray) -> IntArray:
-    """Share out ``cpus`` evenly, one more for the first, none above the most; shape (R, L)."""
+def _share_out(law: TapFingerLaw, cpus: IntArray, gets: BoolArray) -> IntArray:
+    """Share out ``cpus`` evenly, one more for the first jobs, up to the maximum; shape (R, L)."""
     count = np.maximum(gets.sum(axis=1), 1)
     place = gets.cumsum(axis=1) - 1
     even = (cpus // count)[:, None] + (place < (cpus % count)[:, None])
@@ -388,14 +410,14 @@ def divide_always(
 
 def _divide(pools: TapFingerPools, division: Division, served: FloatArray) -> BoolArray:
     """Admit and divide once; return in which environments a job has started, shape (W,)."""
-    running, new = pools.first(pools.running_in(), pools.slots), _admitted(pools)
+    running, new = pools.first(pools.running_in(), pools.slots), _admit(pools)
     jobs = np.concatenate([running, new[:, :, None]], axis=2)
     grid = np.indices(jobs.shape)
-    envs, at = grid[0], grid[1]
-    flat, there = (-1, jobs.shape[2]), jobs != NONE
+    envs, pool = grid[0], grid[1]
+    flat, is_job = (-1, jobs.shape[2]), jobs != NONE
     started = pools.started[envs, jobs]
-    held = PoolJobs(
-        there.reshape(flat),
+    pool_jobs = PoolJobs(
+        is_job.reshape(flat),
         pools.jobs.kind[envs, jobs].reshape(flat),
         pools.progress[envs, jobs].reshape(flat),
         np.where(started == NONE, pools.now[:, None, None], started).reshape(flat),
@@ -403,22 +425,25 @@ def _divide(pools: TapFingerPools, division: Division, served: FloatArray) -> Bo
         np.tile(pools.capacity, (len(jobs), 1)),
     )
     # the last column are new jobs, all others run already
-    amount = division(pools.config, held).reshape(*jobs.shape, 2)
-    old, fresh = there.copy(), there & (amount > 0).any(axis=3)
+    amount = division(pools.config, pool_jobs).reshape(*jobs.shape, 2)
+    old, fresh = is_job.copy(), is_job & (amount > 0).any(axis=3)
     old[:, :, -1], fresh[:, :, :-1] = False, False
     pools.allocate(envs[old], jobs[old], amount[old])
-    pools.start(envs[fresh], at[fresh], jobs[fresh], amount[fresh])
+    pools.start(envs[fresh], pool[fresh], jobs[fresh], amount[fresh])
     return np.asarray(fresh.any(axis=(1, 2)))
 
 
-def _admitted(pools: TapFingerPools) -> IntArray:
+def _admit(pools: TapFingerPools) -> IntArray:
     """Return the job that each pool admits, shape (W, N), or NONE."""
-    waiting, most = pools.first(pools.in_sight, WINDOW), pools.capacity // pools.config.law.least
-    has_room = pools.running_in().sum(axis=2) < most.min(axis=1)
+    waiting, max_jobs = (
+        pools.first(pools.in_sight, WINDOW),
+        pools.capacity // pools.config.law.least,
+    )
+    has_room = pools.running_in().sum(axis=2) < max_jobs.min(axis=1)
     new = np.full(has_room.shape, NONE)
     for pool in range(new.shape[1]):
-        seen = waiting[:, pool]
-        is_free = (seen != NONE) & ~(seen[:, :, None] == new[:, None, :pool]).any(axis=2)
-        first = np.take_along_axis(seen, is_free.argmax(axis=1)[:, None], axis=1)[:, 0]
+        jobs = waiting[:, pool]
+        is_free = (jobs != NONE) & ~(jobs[:, :, None] == new[:, None, :pool]).any(axis=2)
+        first = np.take_along_axis(jobs, is_free.argmax(axis=1)[:, None], axis=1)[:, 0]
         new[:, pool] = np.where(has_room[:, pool] & is_free.any(axis=1), first, NONE)
     return new

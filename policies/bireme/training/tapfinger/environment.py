@@ -1,15 +1,15 @@
-"""TapFinger's environment: every node pool chooses a waiting job and what it gives to it.
+"""TapFinger's environment: every node pool chooses a waiting job and its allocation.
 
-All pools choose at once; the winner of a job that several chose is settled before
-(:mod:`bireme.rl.encoders.tapfinger`) and given with the actions, because the density of a loser's
-choice has no part for the allocation. In single mode a pool starts at most one job per step of
-time, a step of the environment is a step of time, and changing a running job's allocation costs
-half a step's progress. In multi mode a pool starts as many jobs as it likes, changes are free, and
-time passes when no pool starts anything. Where no pool can start anything time passes by itself.
+All pools choose at once. Conflicts are resolved before (:mod:`bireme.rl.encoders.tapfinger`), and
+the actions name the winners, because the density of a loser's choice has no part for the
+allocation. In single mode a pool starts at most one job per step of time, a step of the environment
+is a step of time, and a change of a running job's allocation costs half a step's progress. In multi
+mode a pool starts any number of jobs, changes are free, and time passes when no pool starts a job.
+If no pool can start a job, time passes by itself.
 
 The reward of a step of time is minus the number of jobs in the system, so that an episode's sum is
-minus the sum of all completion times. The paper's counts a waiting job once for every pool that it
-waits at, which is not the metric of its evaluation.
+minus the sum of all completion times. The paper's reward counts a waiting job once for every pool
+in which it waits, which is not the metric of its evaluation.
 
 Numbers are those of the paper (Li et al., sections 5.1 to 5.4) where the authors' published
 configurations agree. They differ in one: the figures on several jobs per step were made with 3
@@ -31,20 +31,20 @@ from bireme.core.errors import SettingError
 from bireme.core.resources import BoolArray, FloatArray, IntArray
 from bireme.rl.encoders.tapfinger import LOST, VOID, first_of, room
 from bireme.rl.encoders.tapfinger_scene import NONE, Scene
-from bireme.rl.encoders.tapfinger_types import typed
+from bireme.rl.encoders.tapfinger_types import type_inputs
 from bireme.simulator.traces.papers import poisson_steps
 from bireme.training.vec_env import Actions, Array, EnvStep, Observation
 
-# --- speed: what a step adds to a job's progress ------------------------------------------------
+# --- speed: the progress of a job per step ------------------------------------------------------
 
 MAX_STEPS: Final = 1000
-"""Jobs that need more steps count as never ending."""
+"""The maximum steps of a job; a longer job counts as endless."""
 
 
 # without slots, for the cached properties
 @dataclass(frozen=True, eq=False)
 class TapFingerLaw:
-    """The speed law: what a step adds to a job's progress, which runs from 0 to 1.
+    """The speed law: the progress of a job per step, from 0 to 1.
 
     A job is over after the step in which it reaches 1. A step adds, at progress p so far:
 
@@ -53,13 +53,13 @@ class TapFingerLaw:
     All arrays have shape (kinds, most CPUs + 1, most GPUs + 1).
 
     Attributes:
-        kinds: Names; a job draws each as likely.
-        least: The smallest allocation, CPUs and GPUs; below it there is no progress.
-        base: Added whatever the progress is.
-        weight: Times sqrt(1.2 - progress).
-        scale, power: Of a curve ``scale * steps ** power``; scale 0: none. A step adds the value
-            of the curve one step after the one at which it is worth the progress so far.
-        noise: By kind, the most that luck adds to a step or takes from it; shape (kinds,).
+        kinds: Names of equally likely kinds.
+        least: The smallest allocation, CPUs and GPUs; a smaller one gives no progress.
+        base: The constant part.
+        weight: The factor of sqrt(1.2 - progress).
+        scale, power: A curve ``scale * steps ** power``; scale 0: none. A step adds the value of
+            the curve one step after the step at which it equals the progress so far.
+        noise: By kind, the maximum effect of luck on a step; shape (kinds,).
     """
 
     kinds: tuple[str, ...]
@@ -83,11 +83,13 @@ class TapFingerLaw:
         ``amount`` has shape (..., 2) and is at most :attr:`most`; ``luck`` is the share of the
         noise, -1 to 1.
         """
-        at = kind, amount[..., 0], amount[..., 1]
-        scale, power = self.scale[at], self.power[at]
-        known = np.where(scale > 0, scale, 1.0)  # avoids 0 / 0 where there is no curve
-        ahead = scale * ((progress / known) ** (1 / power) + 1) ** power
-        gained = self.base[at] + self.weight[at] * np.sqrt(np.maximum(1.2 - progress, 0)) + ahead
+        index = kind, amount[..., 0], amount[..., 1]
+        scale, power = self.scale[index], self.power[index]
+        divisor = np.where(scale > 0, scale, 1.0)  # avoids 0 / 0 where there is no curve
+        curve = scale * ((progress / divisor) ** (1 / power) + 1) ** power
+        gained = (
+            self.base[index] + self.weight[index] * np.sqrt(np.maximum(1.2 - progress, 0)) + curve
+        )
         gained = np.maximum(gained + self.noise[kind] * luck, 0.0)
         return np.asarray(np.where((amount >= np.array(self.least)).all(axis=-1), gained, 0.0))
 
@@ -103,17 +105,17 @@ class TapFingerLaw:
         progress = np.zeros(self.base.shape)
         steps = np.full(self.base.shape, MAX_STEPS)
         going = self.gains(kind, amount, progress) > 0
-        taken = 0
-        while going.any() and taken < MAX_STEPS:
-            taken += 1
+        count = 0
+        while going.any() and count < MAX_STEPS:
+            count += 1
             progress = np.where(going, progress + self.gains(kind, amount, progress), progress)
-            steps[going & (progress >= 1)] = taken
+            steps[going & (progress >= 1)] = count
             going &= progress < 1
         return steps
 
     @cached_property
     def frugal_gpus(self) -> IntArray:
-        """The fewest GPUs as fast as this many, with the fewest CPUs; (kinds, most GPUs + 1)."""
+        """The fewest GPUs of equal speed, with the fewest CPUs; (kinds, most GPUs + 1)."""
         steps = self.steps[:, self.least[0]]
         is_faster = np.diff(np.minimum.accumulate(steps, axis=1), axis=1, prepend=MAX_STEPS) < 0
         return np.maximum.accumulate(np.where(is_faster, np.arange(steps.shape[1]), 0), axis=1)
@@ -138,7 +140,7 @@ def pointer() -> TapFingerLaw:
 
 def plain(
     kinds: tuple[str, ...],
-    least: tuple[int, int],
+    minimum: tuple[int, int],
     base: list[FloatArray],
     weight: list[FloatArray] | None = None,
     noise: float = 0.0,
@@ -147,10 +149,10 @@ def plain(
     tables = np.stack(base)
     none, one = np.zeros_like(tables), np.ones_like(tables)
     weights = none if weight is None else np.stack(weight)
-    return TapFingerLaw(kinds, least, tables, weights, none, one, np.full(len(kinds), noise))
+    return TapFingerLaw(kinds, minimum, tables, weights, none, one, np.full(len(kinds), noise))
 
 
-# --- jobs measured on a machine: the published measurements of TapFinger ------------------------
+# --- measured jobs: the published measurements of TapFinger -------------------------------------
 #
 # Rows of ``trace.csv.gz``, which has no licence and is not part of this package: kind, CPUs, GPUs,
 # completion time in seconds, then pairs of elapsed seconds and validation loss.
@@ -158,8 +160,8 @@ def plain(
 FILE: Final = "trace.csv.gz"
 STEP_SECONDS: Final = 10.0
 KINDS: Final = ("mnist", "lm", "audio")
-LEAST: Final = (2, 1)
-_MOST: Final = (16, 8)
+MIN_AMOUNT: Final = (2, 1)
+_MAX_AMOUNT: Final = (16, 8)
 _AUDIO: Final = KINDS.index("audio")
 _AUDIO_SHARE: Final = 5.0
 """Progress of an audio job per step, times its completion time in seconds [authors' program]."""
@@ -169,19 +171,19 @@ _POWERS: Final = np.linspace(0.05, 5.0, 991)
 
 @lru_cache(maxsize=4)
 def measured(data: Path | None) -> TapFingerLaw:
-    """Return the law of jobs that take as long as measured; SettingError without the file."""
-    return plain(KINDS, LEAST, list(STEP_SECONDS / _seconds(data)))
+    """Return the law of jobs with measured run times; SettingError without the file."""
+    return plain(KINDS, MIN_AMOUNT, list(STEP_SECONDS / _seconds(data)))
 
 
 @lru_cache(maxsize=4)
 def doubling(data: Path | None) -> TapFingerLaw:
-    """Return the law as the authors' program reads the file; the paper's figures are made with it.
+    """Return the law of the authors' program, which made the paper's figures.
 
-    A curve ``scale * steps ** power`` is fitted to the fall of the loss, and in each step progress
-    grows by the *value* of the curve one step on, not by its increase. So it about doubles in every
-    step, jobs last 3 to 7 steps, and resources hardly matter. Speech recognition, which has no
-    curve, gets five times its speed. Kept to compare with the paper; it says little of real jobs.
-    SettingError without the file.
+    A curve ``scale * steps ** power`` is fitted to the fall of the loss. In each step progress
+    grows by the *value* of the curve one step later, not by its increase. So it about doubles in
+    every step, jobs last 3 to 7 steps, and resources have little effect. Speech recognition has no
+    curve and gets five times its speed. This law serves the comparison with the paper; real jobs
+    differ. Raises SettingError without the file.
     """
     seconds = _seconds(data)
     base, scale, power = np.zeros_like(seconds), np.zeros_like(seconds), np.ones_like(seconds)
@@ -190,19 +192,19 @@ def doubling(data: Path | None) -> TapFingerLaw:
         if kind != _AUDIO:
             scale[kind, cpus, gpus], power[kind, cpus, gpus] = _fit(row)
     noise = np.where(np.arange(len(KINDS)) == _AUDIO, 0.0, _NOISE)
-    return TapFingerLaw(KINDS, LEAST, base, np.zeros_like(base), scale, power, noise)
+    return TapFingerLaw(KINDS, MIN_AMOUNT, base, np.zeros_like(base), scale, power, noise)
 
 
 def _seconds(data: Path | None) -> FloatArray:
     """Return completion times, shape (kinds, CPUs, GPUs); infinite where none was measured."""
-    seconds = np.full((len(KINDS), _MOST[0] + 1, _MOST[1] + 1), np.inf)
+    seconds = np.full((len(KINDS), _MAX_AMOUNT[0] + 1, _MAX_AMOUNT[1] + 1), np.inf)
     for kind, cpus, gpus, row in _rows(data):
         seconds[kind, cpus, gpus] = float(row[3])
     return seconds
 
 
 def _rows(data: Path | None) -> Iterator[tuple[int, int, int, list[str]]]:
-    """Yield kind, CPUs, GPUs and the row; of runs with the same three the last one counts."""
+    """Yield kind, CPUs, GPUs and the row; the last run with equal values counts."""
     if data is None or not (data / FILE).is_file():
         raise SettingError(
             f"data is {'missing' if data is None else str(data)!r}; trace settings need the folder "
@@ -237,9 +239,9 @@ class TapFingerEnvConfig:
 
     Attributes:
         capacity: CPUs and GPUs of each pool.
-        law: How fast jobs are.
+        law: Speed of jobs.
         arrivals_per_step: Mean of a Poisson distribution.
-        jobs: Per episode.
+        jobs: Jobs per episode.
         is_multi: Whether a pool may start several jobs in a step.
     """
 
@@ -318,9 +320,9 @@ class TapFingerJobs:
     Attributes:
         arrival: The step before which each arrives, int64, shape (envs, jobs).
         kind: Index into the kinds of the law, int64, same shape.
-        reaches: Which pools can run it, shape (envs, pools, jobs).
-        luck: In each step of its run, -1 to 1, shape (envs, jobs, LUCK_STEPS), cyclic; of 0 steps
-            where the law has no noise.
+        reaches: Whether a pool can run it, shape (envs, pools, jobs).
+        luck: Luck in each step of its run, -1 to 1, shape (envs, jobs, LUCK_STEPS), cyclic; 0 steps
+            for a law without noise.
     """
 
     arrival: IntArray
@@ -349,22 +351,22 @@ def draw(config: TapFingerEnvConfig, seeds: Sequence[int]) -> TapFingerJobs:
 
 
 class TapFingerPools:
-    """The state of W systems of node pools; nothing here decides.
+    """The state of W systems of node pools, without decisions.
 
     A job waits at all pools that it reaches, runs in one, and progresses by the law. A pool can
-    choose from WINDOW of the jobs that wait there. A job in sight stays in sight; places that get
-    free go to jobs that have just arrived, then to those that came first [authors' program].
+    choose from WINDOW of its waiting jobs. A visible job stays visible. Free places go to jobs that
+    have just arrived, then to the earliest jobs [authors' program].
 
     Attributes:
-        now: The step that comes next, int64, shape (W,).
+        now: The next step, int64, shape (W,).
         free: Int64, shape (W, N, 2).
-        pool: Where each job runs or ran, shape (W, J); NONE before.
-        amount: What each was given, shape (W, J, 2); 0 before and after.
+        pool: The pool of each job, shape (W, J); NONE before its start.
+        amount: The allocation of each job, shape (W, J, 2); 0 before and after its run.
         started: The step in which each started, shape (W, J); NONE before.
         ended: The step before which each was over, shape (W, J); NONE before.
         progress: Shape (W, J).
         window: Slice of the J from the first job that has not ended to the last that has arrived.
-        slots: Jobs that can run in a pool at most.
+        slots: The maximum number of jobs that run in a pool.
     """
 
     def __init__(self, config: TapFingerEnvConfig, seeds: Sequence[int]) -> None:
@@ -391,8 +393,8 @@ class TapFingerPools:
     @property
     def present(self) -> BoolArray:
         """Jobs of the window that have arrived and not ended, bool, shape (W, window)."""
-        here = self.jobs.arrival[:, self.window] <= self.now[:, None]
-        return np.asarray(here & (self.ended[:, self.window] < 0))
+        has_arrived = self.jobs.arrival[:, self.window] <= self.now[:, None]
+        return np.asarray(has_arrived & (self.ended[:, self.window] < 0))
 
     @property
     def running(self) -> BoolArray:
@@ -420,8 +422,8 @@ class TapFingerPools:
 
         ``which`` are jobs of the window, shape (W, N, window).
         """
-        found = first_of(which, slots)
-        return np.where(found == NONE, NONE, found + self.window.start)
+        columns = first_of(which, slots)
+        return np.where(columns == NONE, NONE, columns + self.window.start)
 
     def start(self, envs: IntArray, pools: IntArray, jobs: IntArray, amount: IntArray) -> None:
         """Start job ``jobs[i]`` of ``envs[i]`` in ``pools[i]`` with ``amount[i]``."""
@@ -430,7 +432,7 @@ class TapFingerPools:
         np.subtract.at(self.free, (envs, pools), amount)  # a pool may occur more than once
 
     def allocate(self, envs: IntArray, jobs: IntArray, amount: IntArray) -> None:
-        """Give running jobs another ``amount``, shape (i, 2); it costs where it changes."""
+        """Give running jobs another ``amount``, shape (i, 2); a change has a cost."""
         more = amount - self.amount[envs, jobs]
         self._changed[envs, jobs] = (more != 0).any(axis=1)
         self.amount[envs, jobs] = amount
@@ -440,15 +442,18 @@ class TapFingerPools:
         """Pass one step in ``envs``: running jobs progress or end, jobs arrive."""
         rows, columns = np.nonzero(self.running[envs])
         rows, jobs = envs[rows], columns + self.window.start
-        at = rows, jobs
-        law, state = self.config.law, (self.jobs.kind[at], self.amount[at], self.progress[at])
+        index = rows, jobs
+        law, state = (
+            self.config.law,
+            (self.jobs.kind[index], self.amount[index], self.progress[index]),
+        )
         gained = law.gains(*state, self._luck(rows, jobs))
         # a change of the allocation costs half a step, but not in multi mode
-        half = self._changed[at] & (not self.config.is_multi)
-        self.progress[at] += np.where(half, 0.5, 1.0) * gained
-        self._changed[at] = False
+        half = self._changed[index] & (not self.config.is_multi)
+        self.progress[index] += np.where(half, 0.5, 1.0) * gained
+        self._changed[index] = False
         self.now[envs] += 1
-        done = self.progress[at] >= 1
+        done = self.progress[index] >= 1
         self._end(rows[done], jobs[done])
         self._move_window()
         self._let_in(envs)
@@ -501,7 +506,7 @@ def _of(values: Array, job: IntArray) -> Array:
 class TapFingerEnv:
     """Systems of pools as a :class:`~bireme.training.vec_env.VecEnv`.
 
-    While nothing runs in any pool some pool has to start a job, or a policy could wait for ever.
+    While no job runs, a pool must start one, or a policy could wait for ever.
 
     Observations; -1 is none, and padding is 0 elsewhere:
 
@@ -520,11 +525,11 @@ class TapFingerEnv:
     ``won`` bool (W, N); ``amount`` int64 (W, N, 2), what winners give to it, 0 for nothing.
 
     Attributes:
-        pools: The state, for rules and metrics; agents see the observation alone.
+        pools: The state, for rules and metrics; agents see only the observation.
     """
 
     def __init__(self, count: int, config: TapFingerEnvConfig, *, retries: bool = False) -> None:
-        """``retries``: pools that lost a job choose again in the same step, also in single mode."""
+        """With ``retries`` pools that lost a job choose again in the same step, in any mode."""
         self.count, self.config, self.retries = count, config, retries
         self.reset(range(count))
 
@@ -550,7 +555,7 @@ class TapFingerEnv:
             raise ValueError(f"env {int(stuck.argmax())} starts nothing while nothing runs")
         self.pools.start(envs, pools, jobs, amount[envs, pools])
         self._has_started[envs, pools] = not self.config.is_multi
-        # where pools may go on in this step, time passes only once none of them starts anything
+        # if pools may continue in this step, time passes only once no pool starts a job
         goes_on = self.config.is_multi or self.retries
         rewards = self._pass(np.flatnonzero(live & ~acts if goes_on else live))
         self._observe()
@@ -577,22 +582,22 @@ class TapFingerEnv:
     def _observe(self) -> None:
         pools, law = self.pools, self.config.law
         job, run = pools.first(pools.in_sight, WINDOW), pools.first(pools.running_in(), pools.slots)
-        there, runs = job != NONE, run != NONE
+        has_job, runs = job != NONE, run != NONE
         has_room = (pools.free >= np.array(law.least)).all(axis=-1) & ~self._has_started
-        fits = there & has_room[:, :, None]
+        fits = has_job & has_room[:, :, None]
         now, amount = pools.now[:, None, None], _of(pools.amount, run)
         steps = law.steps[_of(pools.jobs.kind, run), amount[..., 0], amount[..., 1]]
         age = now - _of(pools.started, run)
-        left = steps - age
+        remaining = steps - age
         # copies of what changes in place: an observation is kept while the episode goes on
         self._seen: dict[str, Array] = {
             "job": job,
-            "kind": np.where(there, _of(pools.jobs.kind, job), NONE),
-            "waited": np.where(there, now - _of(pools.jobs.arrival, job), 0),
-            "pending_mask": there,
+            "kind": np.where(has_job, _of(pools.jobs.kind, job), NONE),
+            "waited": np.where(has_job, now - _of(pools.jobs.arrival, job), 0),
+            "pending_mask": has_job,
             "fits": fits,
             "connects": connects(job),
-            "least": np.where(there[..., None], np.array(law.least), 0),
+            "least": np.where(has_job[..., None], np.array(law.least), 0),
             "free": pools.free.copy(),
             "most": np.broadcast_to(np.minimum(pools.capacity, law.most), pools.free.shape),
             "waiting": pools.waiting.sum(axis=2),
@@ -602,7 +607,7 @@ class TapFingerEnv:
             "run_kind": np.where(runs, _of(pools.jobs.kind, run), NONE),
             "run_steps": np.where(runs, age, 0),
             "run_amount": np.where(runs[..., None], amount, 0),
-            "run_left": np.where(runs, np.maximum(left, 1), NONE),  # noise may make a job late
+            "run_left": np.where(runs, np.maximum(remaining, 1), NONE),  # noise may make a job late
         }
 
     def _check(self, envs: IntArray, pools: IntArray, jobs: IntArray, amount: IntArray) -> None:
@@ -613,30 +618,30 @@ class TapFingerEnv:
         first = np.unique(np.stack([envs, jobs], axis=1), axis=0, return_index=True)[1]
         fine &= np.isin(np.arange(len(jobs)), first)
         if not fine.all():
-            at = int(fine.argmin())
+            row = int(fine.argmin())
             raise ValueError(
-                f"pool {int(pools[at])} of env {int(envs[at])} cannot give "
-                f"{amount[at].tolist()} of its free {free[at].tolist()} to what it chose; choose "
+                f"pool {int(pools[row])} of env {int(envs[row])} cannot give "
+                f"{amount[row].tolist()} of its free {free[row].tolist()} to what it chose; choose "
                 "a job that is there, that no other pool starts, and a possible amount"
             )
 
 
-# --- the environment as agents see it and act in it ---------------------------------------------
+# --- the agents' view of the environment --------------------------------------------------------
 
 SLOT: Final = "slot"
 SIZE: Final = "size"
-"""Names of actions, int64 (envs, pools): which job, and 1 + the row of its size."""
+"""Names of actions, int64 (envs, pools): the job's slot, and 1 + the row of its size."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TapFingerView:
-    """The view of agents on a batch of environments, and what it was made from.
+    """The agents' view of a batch of environments, and its source.
 
     Attributes:
         raw: The environment's observation.
-        scene: The same in shares and times.
-        room: How often the smallest size of the job in each slot is free, (envs, pools, slots).
-        knows_speeds: Whether agents see how fast jobs are, or their types alone.
+        scene: The observation in shares and times.
+        room: Multiples of the smallest size of each slot's job that are free, (envs, pools, slots).
+        knows_speeds: Whether agents see the speed of jobs, or only their types.
     """
 
     raw: Observation
@@ -644,41 +649,41 @@ class TapFingerView:
     room: FloatArray
     knows_speeds: bool = True
 
-    def seen(self) -> dict[str, Array]:
+    def observation(self) -> dict[str, Array]:
         """Return the inputs that :mod:`~bireme.rl.encoders.tapfinger` describes."""
-        known, raw = {name: self.raw[name] for name in ("kind", "job")}, self.raw
+        facts, raw = {name: self.raw[name] for name in ("kind", "job")}, self.raw
         if self.knows_speeds:
             inputs = self.scene.inputs()
         else:
-            inputs = typed(self.scene, raw["run_kind"], raw["run_steps"])
-        return inputs | known | {"room": self.room, "can_void": self.raw["may_wait"]}
+            inputs = type_inputs(self.scene, raw["run_kind"], raw["run_steps"])
+        return inputs | facts | {"room": self.room, "can_void": self.raw["may_wait"]}
 
 
 def efficient_sizes(times: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Return the amounts of two resources than which no smaller ones are as fast, and their times.
+    """Return the smallest amounts of two resources for each speed, and their times.
 
     The longest time comes first. ``times[cpus, gpus]`` is infinite where a task cannot run.
     Shapes (sizes, 2) and (sizes,).
     """
     best = np.minimum.accumulate(np.minimum.accumulate(times, axis=0), axis=1)
     # the best with one CPU or one GPU less
-    below = np.full(times.shape, np.inf)
-    below[1:] = best[:-1]
-    below[:, 1:] = np.minimum(below[:, 1:], best[:, :-1])
-    amounts = np.argwhere(times < below)
-    found = times[tuple(amounts.T)]
-    order = np.lexsort((amounts.sum(-1), -found))  # networks take the first for the smallest
-    return amounts[order], found[order]
+    smaller = np.full(times.shape, np.inf)
+    smaller[1:] = best[:-1]
+    smaller[:, 1:] = np.minimum(smaller[:, 1:], best[:, :-1])
+    amounts = np.argwhere(times < smaller)
+    fastest = times[tuple(amounts.T)]
+    order = np.lexsort((amounts.sum(-1), -fastest))  # networks take the first for the smallest
+    return amounts[order], fastest[order]
 
 
 def _size_table(law: TapFingerLaw) -> tuple[IntArray, FloatArray]:
     steps = np.where(law.steps >= MAX_STEPS, np.inf, law.steps)
-    found = [efficient_sizes(one) for one in steps]
-    most = max(len(amounts) for amounts, _ in found)
-    sizes = np.zeros((len(found), most, 2), dtype=np.int64)
-    times = np.full((len(found), most), np.inf)
-    for kind, (amounts, taken) in enumerate(found):
-        sizes[kind, : len(amounts)], times[kind, : len(taken)] = amounts, taken
+    by_kind = [efficient_sizes(one) for one in steps]
+    max_sizes = max(len(amounts) for amounts, _ in by_kind)
+    sizes = np.zeros((len(by_kind), max_sizes, 2), dtype=np.int64)
+    times = np.full((len(by_kind), max_sizes), np.inf)
+    for kind, (amounts, kind_times) in enumerate(by_kind):
+        sizes[kind, : len(amounts)], times[kind, : len(kind_times)] = amounts, kind_times
     return sizes, times
 
 
@@ -708,8 +713,8 @@ class TapFingerAgentEnv:
     gives a job nothing, and LOST means that another pool won it.
 
     Attributes:
-        sizes: CPUs and GPUs of the sizes of each kind, int64 (kinds, sizes, 2); 0 behind the last.
-        steps: How long each takes, (kinds, sizes), infinite there.
+        sizes: CPUs and GPUs of the sizes of each kind, int64 (kinds, sizes, 2); 0 after the last.
+        steps: Run time of each, (kinds, sizes); infinite after the last.
         view: The view of the last observation.
     """
 
@@ -725,19 +730,19 @@ class TapFingerAgentEnv:
         self._shares = self.sizes / self._capacity[:, None, None, :]
 
     def reset(self, seeds: Sequence[int]) -> Observation:
-        return self._shown(self.env.reset(seeds))
+        return self._show(self.env.reset(seeds))
 
     def step(self, actions: Actions) -> EnvStep:
         assert isinstance(actions, Mapping)  # noqa: S101  # slot and size
         step = self.env.step(self._amounts(actions))
-        return replace(step, observation=self._shown(step.observation))
+        return replace(step, observation=self._show(step.observation))
 
-    def _shown(self, raw: Observation) -> Observation:
+    def _show(self, raw: Observation) -> Observation:
         self.view = self._look(raw)
-        seen = self.view.seen()
+        observation = self.view.observation()
         if self._expert is not None:
-            seen |= {EXPERT + name: part for name, part in self._expert(self.view).items()}
-        return seen
+            observation |= {EXPERT + name: part for name, part in self._expert(self.view).items()}
+        return observation
 
     def _look(self, raw: Observation) -> TapFingerView:
         free = raw["free"]
@@ -759,18 +764,18 @@ class TapFingerAgentEnv:
         of_slots = room(free[:, :, None, :], raw["least"])
         return TapFingerView(raw, scene, of_slots, self._knows_speeds)
 
-    def _amounts(self, chosen: Mapping[str, Array]) -> dict[str, Array]:
-        """Return the actions of ``env`` that slots and sizes stand for."""
-        slot, size = chosen[SLOT], chosen[SIZE]
+    def _amounts(self, actions: Mapping[str, Array]) -> dict[str, Array]:
+        """Convert slots and sizes to actions of ``env``."""
+        slot, size = actions[SLOT], actions[SIZE]
         kind = np.take_along_axis(self.view.raw["kind"], slot[..., None], axis=-1)[..., 0]
         won = (size != LOST) & (kind != NONE)
-        given = self.sizes[np.maximum(kind, 0), np.maximum(size - 1, 0)]  # size 1 is row 0
+        amount = self.sizes[np.maximum(kind, 0), np.maximum(size - 1, 0)]  # size 1 is row 0
         starts = won & (size > VOID)
-        return {"slot": slot, "won": won, "amount": np.where(starts[..., None], given, 0)}
+        return {"slot": slot, "won": won, "amount": np.where(starts[..., None], amount, 0)}
 
 
 def expert_actions(observation: Observation) -> Actions:
-    """Return what the expert of a :class:`TapFingerAgentEnv` does, for cloning."""
+    """Return the action of the expert of a :class:`TapFingerAgentEnv`, for cloning."""
     return {name: observation[EXPERT + name] for name in (SLOT, SIZE)}
 
 
@@ -782,11 +787,11 @@ _PADDING: Final[Mapping[str, int]] = {"kind": NONE, "job": NONE, EXPERT + SIZE: 
 class MixedEnv:
     """Several environments side by side as one, so that one policy learns in all of them.
 
-    Pools, kinds, sizes and running jobs are padded to the most that any part has.
+    Pools, kinds, sizes and running jobs are padded to the maximum of all parts.
     """
 
     def __init__(self, parts: Sequence[tuple[TapFingerAgentEnv, float]]) -> None:
-        """``parts`` are the environments and what their rewards are multiplied with."""
+        """Join ``parts``: environments, each with a factor for its rewards."""
         ends = np.cumsum([env.count for env, _ in parts])
         self._parts = [
             (env, scale, slice(end - env.count, end))
@@ -813,10 +818,10 @@ class MixedEnv:
 
 
 def _side_by_side(parts: Sequence[Observation]) -> Observation:
-    return {name: _padded(name, [part[name] for part in parts]) for name in parts[0]}
+    return {name: _pad(name, [part[name] for part in parts]) for name in parts[0]}
 
 
-def _padded(name: str, parts: Sequence[Array]) -> Array:
+def _pad(name: str, parts: Sequence[Array]) -> Array:
     shape = np.max([part.shape[1:] for part in parts], axis=0).astype(np.int64)
     count = sum(len(part) for part in parts)
     whole = np.full((count, *shape), _PADDING.get(name, 0), parts[0].dtype)

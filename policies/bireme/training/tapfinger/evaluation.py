@@ -1,11 +1,11 @@
 """Evaluation of TapFinger: completion times in steps beside baselines, all with the same arrivals.
 
-The baselines of the paper are Optimus, Tiresias, Random and Min; beside them stand rules that it
-does not have: the greedy one with one tuned constant, a frugal one, shortest first where sizes do
-not matter, Optimus with exact speeds, and the look-ahead rule that training starts from.
+The baselines of the paper are Optimus, Tiresias, Random and Min. Additional rules are the greedy
+one with one tuned constant, a frugal one, shortest first if sizes have no effect, Optimus with
+exact speeds, and look-ahead, the first rule of training.
 
-The paper's own figures are from one sequence of arrivals each, and from another one for each
-method, since in the authors' program arrivals and noise are drawn from one stream.
+The paper's own figures are from one sequence of arrivals each, and a different one for each method,
+because the authors' program draws arrivals and noise from one stream.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +20,7 @@ import torch
 from bireme.core.errors import SettingError
 from bireme.onnx.sessions import Session
 from bireme.rl.checkpoint import Checkpoint, load
-from bireme.rl.encoders.tapfinger import decided, question
+from bireme.rl.encoders.tapfinger import decide, question
 from bireme.training.evaluation import check_finished, session_of
 from bireme.training.networks import ActorCritic, predict
 from bireme.training.rollouts import play
@@ -35,16 +35,16 @@ from bireme.training.vec_env import Actions, Array, Observation, take
 
 PRIMARY: Final = ("mean_jct_steps", True)
 EVALUATION_SEEDS: Final = 2**31
-"""Added to every seed of an evaluation; trainings draw theirs below it."""
+"""The offset of every seed of an evaluation; trainings draw lower seeds."""
 
 PlayEpisodes: TypeAlias = Callable[[TapFingerEnvConfig, Sequence[int]], TapFingerPools]
 """Plays whole episodes, one environment per seed; returns the state at their end."""
 
 
 def evaluate(
-    setting: str, seed: int, others: Mapping[str, PlayEpisodes], options: Mapping[str, str]
+    setting: str, seed: int, learned: Mapping[str, PlayEpisodes], options: Mapping[str, str]
 ) -> dict[str, dict[str, float]]:
-    """Return the metrics of ``others`` and all baselines with ``seed``, in steps.
+    """Return the metrics of ``learned`` and all baselines with ``seed``, in steps.
 
     Options: ``data``, the folder with the published measurements, which trace settings need;
     ``jobs``, how many; ``only``, policies with commas between.
@@ -52,21 +52,21 @@ def evaluate(
     if unknown := set(options) - {"data", "jobs", "only"}:
         raise SettingError(f"option {min(unknown)!r} is not known; known: data, jobs, only")
     data, jobs = options.get("data"), options.get("jobs")
-    made = environment.make_config(
+    config = environment.make_config(
         setting, Path(data) if data else None, int(jobs) if jobs else None
     )
-    policies = {**others, **baselines(made, seed)}
+    policies = {**learned, **baselines(config, seed)}
     only = options.get("only")
-    names = list(policies) if only is None else [*others, *only.split(",")]
+    names = list(policies) if only is None else [*learned, *only.split(",")]
     for name in names:
         if name not in policies:
             raise SettingError(f"no policy is called {name!r}; known: {', '.join(policies)}")
     seeds = EVALUATION_SEEDS + seed  # no training draws such a seed
-    return {name: metrics_of(name, made, seeds, policies[name]) for name in names}
+    return {name: metrics_of(name, config, seeds, policies[name]) for name in names}
 
 
 def baselines(config: TapFingerEnvConfig, seed: int) -> dict[str, PlayEpisodes]:
-    """Return all rules by name; ``seed`` is for what they draw at random."""
+    """Return all rules by name; ``seed`` sets their random draws."""
     return {
         **{name: partial(follow, rule) for name, rule in rules(config.law, seed).items()},
         **{name: partial(divide_always, rule) for name, rule in DIVISIONS.items()},
@@ -76,9 +76,9 @@ def baselines(config: TapFingerEnvConfig, seed: int) -> dict[str, PlayEpisodes]:
 def follow(rule: Rule, config: TapFingerEnvConfig, seeds: Sequence[int]) -> TapFingerPools:
     """Let ``rule`` decide until all envs are over."""
     env = environment.TapFingerEnv(len(seeds), config)
-    seen = env.reset(seeds)
+    observation = env.reset(seeds)
     while not env.pools.is_over.all():
-        seen = env.step(rule(seen)).observation
+        observation = env.step(rule(observation)).observation
     return env.pools
 
 
@@ -100,21 +100,21 @@ def metrics_of(
     }
 
 
-# --- learned policies, and the rule that they start from ----------------------------------------
+# --- learned policies, and their first rule -----------------------------------------------------
 
 _LIMIT_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """What agents may do and know.
+    """The abilities and the knowledge of agents.
 
     Attributes:
-        retries: Pools that lost a job to another choose again in the same step; the paper's do not.
-        knows_speeds: They see how fast jobs are; the paper's see types alone.
-        draws: They draw jobs and sizes by the probabilities that they learned with, as the paper's
-            draw jobs (after equation 10), instead of taking the likeliest. Equal pools that see the
-            same jobs would all take the same one, and all but one of them lose it.
+        retries: Pools that lost a job choose again in the same step; the paper's do not.
+        knows_speeds: Agents see the speed of jobs; the paper's see only types.
+        draws: Agents draw jobs and sizes by their probabilities, as the paper's draw jobs (after
+            equation 10), instead of the likeliest. Equal pools with the same jobs would all take
+            the same job, and all but one would lose it.
     """
 
     retries: bool = True
@@ -125,7 +125,7 @@ class Conditions:
 PAPER: Final = Conditions(retries=False, knows_speeds=False, draws=True)
 
 
-def learned_policies(
+def policies_of(
     checkpoint: Checkpoint, options: Mapping[str, str], conditions: Conditions = Conditions()
 ) -> dict[str, PlayEpisodes]:
     """Return ``checkpoint`` by its name, those in the folders of option ``beside``, and the rule.
@@ -134,19 +134,19 @@ def learned_policies(
     """
     folders = [Path(folder) for folder in options.get("beside", "").split(",") if folder]
     learned = (checkpoint, *map(load, folders))
-    found = {
-        each.card.name: partial(_play_network, session_of(each, "sizer"), conditions)
-        for each in learned
+    policies = {
+        network.card.name: partial(_play_network, session_of(network, "sizer"), conditions)
+        for network in learned
     }
-    return {**found, "look-ahead": partial(look_ahead, retries=conditions.retries)}
+    return {**policies, "look-ahead": partial(look_ahead, retries=conditions.retries)}
 
 
 def look_ahead(
     config: TapFingerEnvConfig, seeds: Sequence[int], *, retries: bool = True
 ) -> TapFingerPools:
-    """Play the rule that training starts from."""
+    """Play the first rule of training."""
     conditions = Conditions(retries=retries)
-    return _played(environment.expert_actions, conditions, config, seeds, expert_for(config))
+    return _play(environment.expert_actions, conditions, config, seeds, expert_for(config))
 
 
 def _play_network(
@@ -154,20 +154,20 @@ def _play_network(
 ) -> TapFingerPools:
     draws = np.random.default_rng(seeds) if conditions.draws else None
 
-    def choose(seen: Observation) -> dict[str, Array]:
-        chosen = []
-        for env in range(len(seen["job"])):  # one after the other, as a cluster asks
-            one = take(seen, np.asarray(env))
+    def choose(observation: Observation) -> dict[str, Array]:
+        choices = []
+        for env in range(len(observation["job"])):  # one after the other, as a cluster asks
+            one = take(observation, np.asarray(env))
             arrays, count = question(one)
             logits = session.answer(arrays, count, _LIMIT_SECONDS)
-            chosen.append(decided(one, arrays["sizes"], logits, draws=draws))
-        slot, size = (np.stack(part) for part in zip(*chosen, strict=True))
+            choices.append(decide(one, arrays["sizes"], logits, draws=draws))
+        slot, size = (np.stack(part) for part in zip(*choices, strict=True))
         return {environment.SLOT: slot, environment.SIZE: size}
 
-    return _played(choose, conditions, config, seeds)
+    return _play(choose, conditions, config, seeds)
 
 
-def _played(
+def _play(
     act: Callable[[Observation], Actions],
     conditions: Conditions,
     config: TapFingerEnvConfig,
@@ -192,7 +192,7 @@ def agent_env(
 # --- validation while learning ------------------------------------------------------------------
 
 VALIDATION_SEED: Final = 500_000
-"""Trainings draw at random from 2^31 seeds, evaluations count from 0: neither meets these."""
+"""The first seed: trainings draw at random from 2^31 seeds, evaluations count from 0."""
 
 
 class TapFingerValidation:
@@ -207,10 +207,10 @@ class TapFingerValidation:
         *,
         draws: bool = False,
     ) -> None:
-        """``envs`` are those of each config; ``note`` gets every mean.
+        """Score on ``envs`` by config; ``note`` gets every mean.
 
-        ``experts`` are the same with an expert; None: ``envs`` have one. ``draws`` as in
-        :class:`Conditions`, every time the same.
+        ``experts`` are equal environments with an expert; None: ``envs`` have one. ``draws`` is as
+        in :class:`Conditions`, with equal draws every time.
         """
         self._policy, self._envs, self._note, self._draws = policy, envs, note, draws
         self._of_expert = {
@@ -219,17 +219,17 @@ class TapFingerValidation:
         }
 
     def __call__(self) -> float:
-        """Return the geometric mean of all ratios; 1 is the experts'."""
+        """Return the geometric mean of all ratios; the experts have 1."""
         logs = []
         for name, env in self._envs.items():
             draws = torch.Generator().manual_seed(VALIDATION_SEED) if self._draws else None
-            found = _mean_steps(env, partial(predict, self._policy, draws=draws))
-            self._note(f"{name}_jct_steps", found)
-            logs.append(np.log(found / self._of_expert[name]))
+            mean_steps = _mean_steps(env, partial(predict, self._policy, draws=draws))
+            self._note(f"{name}_jct_steps", mean_steps)
+            logs.append(np.log(mean_steps / self._of_expert[name]))
         return float(np.exp(np.mean(logs)))
 
 
 def _mean_steps(env: TapFingerAgentEnv, act: Callable[[Observation], Actions]) -> float:
-    """Return the mean completion time: rewards are minus the jobs that are there, step by step."""
+    """Return the mean completion time: the reward of a step is minus the number of jobs."""
     seeds = range(VALIDATION_SEED, VALIDATION_SEED + env.count)
     return -float(play(env, seeds, act).mean()) / env.env.config.jobs

@@ -47,7 +47,7 @@ _EDGES: Final = (
 """Types of edges, from and to."""
 _NEVER = -1e9  # finite: softmax over nothing but minus infinity is nan
 _SLOPE = 0.2
-"""Of the leaky rectifier in node-level attention, as in Wang et al."""
+"""Slope of the leaky rectifier in node-level attention, as in Wang et al."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,21 +79,21 @@ class NodeAttention(nn.Module):
 
     def forward(self, node: Tensor, neighbours: Tensor, is_there: Tensor) -> Tensor:
         """Return (..., width) from the same, (..., neighbours, width), bool (..., neighbours)."""
-        wanted = self.of_node(node)
-        own = functional.leaky_relu(wanted + self.of_neighbour(node), _SLOPE)
-        theirs = wanted.unsqueeze(-2) + self.of_neighbour(neighbours)
-        found = functional.leaky_relu(theirs, _SLOPE).masked_fill(~is_there.unsqueeze(-1), _NEVER)
-        shares = torch.softmax(torch.cat([own.unsqueeze(-2), found], dim=-2), dim=-2)
-        return functional.elu(_mixed(node, neighbours, shares))
+        query = self.of_node(node)
+        own_score = functional.leaky_relu(query + self.of_neighbour(node), _SLOPE)
+        theirs = query.unsqueeze(-2) + self.of_neighbour(neighbours)
+        scores = functional.leaky_relu(theirs, _SLOPE).masked_fill(~is_there.unsqueeze(-1), _NEVER)
+        shares = torch.softmax(torch.cat([own_score.unsqueeze(-2), scores], dim=-2), dim=-2)
+        return functional.elu(_mix(node, neighbours, shares))
 
 
-def _mixed(node: Tensor, neighbours: Tensor, shares: Tensor) -> Tensor:
+def _mix(node: Tensor, neighbours: Tensor, shares: Tensor) -> Tensor:
     """Mix a node and its neighbours by ``shares``, (..., 1 + neighbours, heads)."""
     heads = shares.shape[-1]
     parts = _split(neighbours, heads).transpose(-3, -2)
     gathered = (shares[..., 1:, :].transpose(-2, -1).unsqueeze(-2) @ parts).squeeze(-2)
-    own = shares[..., 0, :].unsqueeze(-1) * _split(node, heads)
-    return (own + gathered).flatten(-2)
+    own_part = shares[..., 0, :].unsqueeze(-1) * _split(node, heads)
+    return (own_part + gathered).flatten(-2)
 
 
 def _split(states: Tensor, heads: int) -> Tensor:
@@ -112,8 +112,8 @@ class SemanticAttention(nn.Module):
 
     def forward(self, states: Tensor, is_node: Tensor) -> Tensor:
         """Return (..., nodes, width) from (..., nodes, types, width) and bool (..., nodes)."""
-        found = mean_over(self.judge(states).squeeze(-1), is_node)
-        weights = torch.softmax(found, dim=-1)[..., None, :, None]
+        scores = mean_over(self.judge(states).squeeze(-1), is_node)
+        weights = torch.softmax(scores, dim=-1)[..., None, :, None]
         return (weights * states).sum(-2)
 
 
@@ -133,17 +133,17 @@ class GraphLayer(nn.Module):
         )
         # every node has one pool and one shortcut: axes of one neighbour
         one = torch.ones_like(is_pool).unsqueeze(-1)
-        beside = pools[..., None, None, :]
+        own_pool = pools[..., None, None, :]
         through = shortcut.unsqueeze(-2).unsqueeze(-2).expand_as(pools.unsqueeze(-2))
-        seen = (
+        by_edge = (
             self.edges["pending-pool"](pools, pending, waits),
             self.edges["running-pool"](pools, running, runs),
             self.edges["shortcut-pool"](pools, through, one),
         )
         return States(
-            states.pending + self.edges["pool-pending"](pending, beside, one.unsqueeze(-1)),
-            states.running + self.edges["pool-running"](running, beside, one.unsqueeze(-1)),
-            states.pools + self.mix(torch.stack(seen, dim=-2), is_pool),
+            states.pending + self.edges["pool-pending"](pending, own_pool, one.unsqueeze(-1)),
+            states.running + self.edges["pool-running"](running, own_pool, one.unsqueeze(-1)),
+            states.pools + self.mix(torch.stack(by_edge, dim=-2), is_pool),
             states.shortcut + self.edges["pool-shortcut"](shortcut, pools, is_pool),
         )
 
@@ -189,8 +189,8 @@ class Perceptron(nn.Module):
 
     def forward(self, pending: Tensor, running: Tensor, pools: Tensor) -> tuple[Tensor, Tensor]:
         """Return the same as :class:`Graph`; ``running`` is not used."""
-        there = pools.unsqueeze(-2).expand(*pending.shape[:-1], pools.shape[-1])
-        return self.of_pending(torch.cat([pending, there], dim=-1)), self.of_pool(pools)
+        own_pool = pools.unsqueeze(-2).expand(*pending.shape[:-1], pools.shape[-1])
+        return self.of_pending(torch.cat([pending, own_pool], dim=-1)), self.of_pool(pools)
 
 
 class Pointer(nn.Module):
@@ -263,21 +263,20 @@ class PoolChoices(ActionDistribution):
 
         log pi = log Pr(task | pool) + m log Pr*(size | task, pool)
 
-    where m is 0 for pools that lost their task. Which pool wins is settled when the choice is made
-    (:mod:`bireme.rl.encoders.tapfinger`) and is part of it: the size of a loser is LOST. A pool
-    that would give its task nothing does not contend for it, or it would keep it from those that
-    would. Pools that can start nothing have nothing to decide, and are left out of densities and
-    losses.
+    where m is 0 for pools that lost their task. The winner is part of the choice
+    (:mod:`bireme.rl.encoders.tapfinger`): the size of a loser is LOST. A pool that gives its task
+    nothing does not contend, because it would keep the task from other pools. Pools without a
+    possible start have no decision, and are left out of densities and losses.
 
     A size is scored only for the task that is chosen, so the entropy of sizes is that for the
     likeliest task. The divergence asks for the sizes of all tasks, at the cost of a choice for
     each.
 
     Args:
-        slots: Over (batch, pools, slots), the shape of ``job`` and ``room``.
-        job: Whose task waits in each slot; equal ones are the same.
-        room: How often its smallest size is free there.
-        idle: Pools that can start nothing, (batch, pools).
+        slots: Distribution over (batch, pools, slots), the shape of ``job`` and ``room``.
+        job: The job in each slot; equal numbers are the same job.
+        room: Multiples of its smallest size that are free in the pool.
+        idle: Pools without a possible start, (batch, pools).
     """
 
     def __init__(
@@ -295,21 +294,21 @@ class PoolChoices(ActionDistribution):
     def sample(self, generator: torch.Generator | None = None) -> dict[str, Tensor]:
         with torch.no_grad():
             slot = self._slots.sample(generator)
-            return self._settled(slot, self._sizes_of(slot).sample(generator))
+            return self._settle(slot, self._sizes_of(slot).sample(generator))
 
     def mode(self) -> dict[str, Tensor]:
         """Return the likeliest slot of every pool, and the likeliest size for it."""
         slot = self._slots.mode()
-        return self._settled(slot, self._sizes_of(slot).mode())
+        return self._settle(slot, self._sizes_of(slot).mode())
 
     def log_probs(self, actions: Action) -> Tensor:
         assert not isinstance(actions, Tensor)  # noqa: S101  # slot and size
         slot, size = actions[SLOT], actions[SIZE]
         won = size != LOST
-        of_slot = _taken(self._slots, slot)
-        of_size = _taken(self._sizes_of(slot), size.clamp(min=0))  # LOST has no column
-        found = of_slot + torch.where(won, of_size, 0.0)
-        return found.masked_fill(self._idle, 0.0)
+        of_slot = _log_probs_of(self._slots, slot)
+        of_size = _log_probs_of(self._sizes_of(slot), size.clamp(min=0))  # LOST has no column
+        log_probs = of_slot + torch.where(won, of_size, 0.0)
+        return log_probs.masked_fill(self._idle, 0.0)
 
     def log_prob(self, actions: Action) -> Tensor:
         return self.log_probs(actions).sum(1)
@@ -325,38 +324,40 @@ class PoolChoices(ActionDistribution):
     def kl(self, other: "PoolChoices") -> Tensor:
         """Return the divergence to ``other`` in the same state, before conflicts, (batch,)."""
         # By the chain rule: of the slots, and of the sizes in each slot by how likely it is.
-        found = _divergences(self._slots, other._slots)
+        divergence = _divergences(self._slots, other._slots)
         likeliest = self._slots.mode()
         for slot, is_allowed in enumerate(self._slots.mask.unbind(-1)):
-            asked = torch.where(is_allowed, slot, likeliest)
+            slots = torch.where(is_allowed, slot, likeliest)
             weight = self._slots.log_probabilities[..., slot].exp()
-            found = found + weight * _divergences(self._sizes_of(asked), other._sizes_of(asked))
-        return found.masked_fill(self._idle, 0.0).sum(1)
+            divergence = divergence + weight * _divergences(
+                self._sizes_of(slots), other._sizes_of(slots)
+            )
+        return divergence.masked_fill(self._idle, 0.0).sum(1)
 
-    def _settled(self, slot: Tensor, size: Tensor) -> dict[str, Tensor]:
+    def _settle(self, slot: Tensor, size: Tensor) -> dict[str, Tensor]:
         """Mark as LOST the sizes of pools whose task another pool won, and of idle ones."""
-        chosen = slot.unsqueeze(-1)
+        index = slot.unsqueeze(-1)
         voids = size == VOID
-        job = self._job.gather(-1, chosen).squeeze(-1).masked_fill(self._idle | voids, -1)
-        chance = _taken(self._slots, slot).detach().exp()
-        room = self._room.gather(-1, chosen).squeeze(-1)
-        # the code that serves settles it, in numpy
+        job = self._job.gather(-1, index).squeeze(-1).masked_fill(self._idle | voids, -1)
+        chance = _log_probs_of(self._slots, slot).detach().exp()
+        room = self._room.gather(-1, index).squeeze(-1)
+        # the serving code resolves conflicts, in numpy
         won = winners(*(np.asarray(part.cpu()) for part in (job, chance, room)))
         wins = torch.from_numpy(won).to(size.device) | (voids & ~self._idle)
         return {SLOT: slot, SIZE: torch.where(wins, size, LOST)}
 
 
-def _taken(found: MaskedCategorical, choice: Tensor) -> Tensor:
+def _log_probs_of(distribution: MaskedCategorical, choice: Tensor) -> Tensor:
     """Return log-probabilities of choices by pool."""
-    return found.log_probabilities.gather(-1, choice.unsqueeze(-1)).squeeze(-1)
+    return distribution.log_probabilities.gather(-1, choice.unsqueeze(-1)).squeeze(-1)
 
 
-def _entropies(found: MaskedCategorical) -> Tensor:
-    return -(found.log_probabilities.exp() * found.finite).sum(-1)
+def _entropies(distribution: MaskedCategorical) -> Tensor:
+    return -(distribution.log_probabilities.exp() * distribution.finite).sum(-1)
 
 
-def _divergences(found: MaskedCategorical, other: MaskedCategorical) -> Tensor:
-    return (found.log_probabilities.exp() * (found.finite - other.finite)).sum(-1)
+def _divergences(distribution: MaskedCategorical, other: MaskedCategorical) -> Tensor:
+    return (distribution.log_probabilities.exp() * (distribution.finite - other.finite)).sum(-1)
 
 
 _CERTAIN: Final = 50.0
@@ -382,7 +383,7 @@ class Design:
 
 
 class TapNetwork(nn.Module):
-    """Graph, pointer and size head: all that is served."""
+    """Graph, pointer and size head: the network for serving."""
 
     def __init__(self, design: Design) -> None:
         super().__init__()
@@ -399,11 +400,11 @@ class TapNetwork(nn.Module):
         if self.selects == "first":
             scores = (-_CERTAIN * slots).expand_as(scores)
         if self.selects == "random":
-            scores = _CERTAIN * _drawn(pending[..., 1], slots)
+            scores = _CERTAIN * _pseudo_random(pending[..., 1], slots)
         return scores, states
 
 
-def _drawn(waited: Tensor, slots: Tensor) -> Tensor:
+def _pseudo_random(waited: Tensor, slots: Tensor) -> Tensor:
     """Return pseudo-random whole numbers, equal in torch and ONNX, (..., slots)."""
     digits = torch.floor(_DIGITS * waited) + _DIGITS * slots
     return digits - _MODULUS * torch.floor(digits / _MODULUS)
@@ -418,9 +419,9 @@ class TapAgents(ActorCritic):
         self.critic = TapFingerCritic(design.sizes)
 
     def distribution(self, observation: Tensors) -> PoolChoices:
-        """Return that of all pools; networks are asked only for pools that can start a job."""
-        seen = (observation[name] for name in ("pending", "running", "pools"))
-        states, of_pools = self.network.encode(*seen)
+        """Return the distribution of all pools; networks run only for pools that can start."""
+        inputs = (observation[name] for name in ("pending", "running", "pools"))
+        states, of_pools = self.network.encode(*inputs)
         kind = observation["kind"]
         # tasks whose smallest size is free, (batch, pools, slots)
         has_room = observation["sizes"][..., 0, 0].gather(-1, kind.clamp(min=0)) > 0
@@ -434,10 +435,10 @@ class TapAgents(ActorCritic):
         pools, rows = of_pools[busy], torch.arange(len(scores), device=scores.device)
 
         def sizes_of(slot: Tensor) -> MaskedCategorical:
-            chosen = slot[busy]
-            known = sizes[rows, kinds[rows, chosen]]
-            logits = self.network.size_head(states[rows, chosen], pools, known)
-            may = torch.cat([can_void.unsqueeze(-1), known[..., 0] > 0], dim=-1)
+            slots_of_busy = slot[busy]
+            features = sizes[rows, kinds[rows, slots_of_busy]]
+            logits = self.network.size_head(states[rows, slots_of_busy], pools, features)
+            may = torch.cat([can_void.unsqueeze(-1), features[..., 0] > 0], dim=-1)
             return MaskedCategorical(
                 _spread(logits, busy), _spread(may, busy) | ~busy.unsqueeze(-1)
             )
@@ -473,6 +474,6 @@ class ServedPools(nn.Module):
         """Return for every slot the pointer's score, that of waiting, those of sizes; flat."""
         states, of_pools = self.network.encode(pending, running, pools)
         scores, states = self.network.point(states, pending)
-        there = of_pools.unsqueeze(-2).expand_as(states)
-        logits = self.network.size_head(states, there, sizes)
+        own_pool = of_pools.unsqueeze(-2).expand_as(states)
+        logits = self.network.size_head(states, own_pool, sizes)
         return torch.cat([scores.unsqueeze(-1), logits], dim=-1).flatten()

@@ -1,10 +1,10 @@
-"""Recipes of TapFinger: the look-ahead rule is copied, then all agents improve together by MAPPO.
+"""Recipes of TapFinger: agents copy the look-ahead rule, then improve together by MAPPO.
 
 One set of weights learns in several environments at once: pools that start one job a step and pools
 that start many, equal and unequal ones, jobs that gain by GPUs and jobs that do not. Eight replicas
-of every sequence of arrivals are each other's baseline, since most of what happens is decided by
-what arrives; rewards are discounted by 0.92 for each step of time. The weights that do best beside
-the rule, on validation environments, are kept.
+of every sequence of arrivals are each other's baseline, because arrivals decide most of the return.
+Rewards are discounted by 0.92 for each step of time. The best weights on validation environments,
+relative to the rule, are kept.
 """
 
 from collections.abc import Mapping
@@ -31,8 +31,8 @@ REPLICAS: Final = 8
 """The environments of each setting are a multiple of it."""
 _COPYING: Final = CloningConfig(learning_rate=2e-3, expert_rounds=3, batch_size=256)
 _CROWD: Final[Mapping[str, float]] = {"single-3": 7, "multi-3": 11, "hetero-6": 20, "pointer": 30}
-"""Settings that are learned in, and about how many jobs each has at a time: rewards are divided by
-that, or the most crowded env would decide all updates."""
+"""Settings of the training, with their typical number of jobs at a time. Rewards are divided by it;
+otherwise the most crowded env would decide all updates."""
 
 
 class TapfingerRecipe:
@@ -64,7 +64,7 @@ class TapfingerRecipe:
         agents = TapAgents(self.design).to(run.device)
         validated = {name: _env(name, schedule.validated, schedule.jobs) for name in _CROWD}
         score = evaluation.TapFingerValidation(agents, validated, run.note)
-        env = _mixed(schedule, has_expert=True)
+        env = _mix_envs(schedule, has_expert=True)
         copied = Cloning(agents, env, _COPYING, run.env_seed, expert=environment.expert_actions)
 
         def validate(_: LearningProgress) -> bool:
@@ -80,9 +80,9 @@ class TapfingerRecipe:
     def evaluate(
         self, checkpoint: Checkpoint, setting: str, seed: int, options: Mapping[str, str]
     ) -> Results:
-        others = evaluation.learned_policies(checkpoint, options, self.conditions)
-        known = {name: value for name, value in options.items() if name != "beside"}
-        return evaluation.evaluate(setting, seed, others, known)
+        policies = evaluation.policies_of(checkpoint, options, self.conditions)
+        other_options = {name: value for name, value in options.items() if name != "beside"}
+        return evaluation.evaluate(setting, seed, policies, other_options)
 
     def _improve(
         self,
@@ -91,7 +91,7 @@ class TapfingerRecipe:
         score: evaluation.TapFingerValidation,
         schedule: Schedule,
     ) -> int:
-        """Run MAPPO, keep the best weights, return how many decisions it took."""
+        """Run MAPPO, keep the best weights, return the number of decisions."""
         config = PPOConfig(
             baseline="replicas",
             replicas=REPLICAS,
@@ -103,7 +103,7 @@ class TapfingerRecipe:
             n_minibatches=4,
             target_kl=0.03,
         )
-        env = _mixed(schedule, has_expert=False)
+        env = _mix_envs(schedule, has_expert=False)
         algorithm = MAPPO(agents, env, config, run.env_seed)
         stopping = EarlyStopping(
             agents, score, every=schedule.every, patience=schedule.patience, is_less_better=True
@@ -118,9 +118,9 @@ class TapfingerRecipe:
 class PaperRecipe(TapfingerRecipe):
     """``tapfinger-paper``: the paper's size, critic, noise, conflicts and knowledge.
 
-    A pool that lost its task to another starts nothing in that step, speeds are unknown (tasks show
-    their types), and no rule is copied. What a pool may give is any number of GPUs with any
-    doubling of the fewest CPUs.
+    A pool that lost its task to another starts nothing in that step. Speeds are unknown (tasks show
+    their types), and no rule is copied. A pool may give any number of GPUs with any doubling of the
+    fewest CPUs.
     """
 
     name = "tapfinger-paper"
@@ -182,8 +182,8 @@ class PaperRecipe(TapfingerRecipe):
 class SmallPaperRecipe(PaperRecipe):
     """``tapfinger-paper-small``: the paper's rules with the small network of ``tapfinger``.
 
-    A core of a processor trains it in an hour, so it tells what the rules are worth apart from the
-    size of the network.
+    One core trains it in an hour, so it shows the effect of the rules apart from the size of the
+    network.
     """
 
     name = "tapfinger-paper-small"
@@ -239,8 +239,8 @@ def _env(name: str, count: int, jobs: int | None, *, has_expert: bool = True) ->
     return TapFingerAgentEnv(env, expert_for(config) if has_expert else None)
 
 
-def _mixed(schedule: Schedule, *, has_expert: bool) -> MixedEnv:
-    """Make the environments of all settings that are learned in."""
+def _mix_envs(schedule: Schedule, *, has_expert: bool) -> MixedEnv:
+    """Make the environments of all settings of the training."""
     return MixedEnv(
         [
             (_env(name, schedule.envs, schedule.jobs, has_expert=has_expert), 1 / crowd)

@@ -87,7 +87,7 @@ def test_only_jobs_that_fit_start_and_the_highest_score_wins() -> None:
         waiting = np.flatnonzero(clusters.waiting[0])[:SLOTS]
         fitting = [slot for slot, job in enumerate(waiting) if fits(env, int(job))]
         best = max(fitting, key=lambda slot: scores[0, slot])
-        assert env.chosen(scores).tolist() == [best]
+        assert env.best_slots(scores).tolist() == [best]
         now = clusters.now[0]
         env.step({"ordering": scores, "placement": np.zeros((1, 8))})
         assert clusters.started[0, waiting[best]] == now

@@ -21,7 +21,7 @@ from bireme.training.gru.networks import (
     frame_for,
     new_network,
     origins_of,
-    served,
+    to_served,
     windows_of,
 )
 from bireme.training.gru.recipe import DAY, WEEK, demand
@@ -78,7 +78,7 @@ def network(whole: Series) -> GruNetwork:
 @pytest.fixture(scope="module")
 def gru(network: GruNetwork) -> Gru:
     """``network`` as it is served."""
-    made, _ = served(network, FRAME, step_seconds=3600, data="a test", seed=0, training={})
+    made, _ = to_served(network, FRAME, step_seconds=3600, data="a test", seed=0, training={})
     return Gru(train=lambda _: made)
 
 

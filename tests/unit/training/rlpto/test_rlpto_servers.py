@@ -110,7 +110,7 @@ def test_an_interrupted_task_is_the_next_to_go_on_with_what_it_has_learned() -> 
 
 def test_owners_of_waiting_tasks_can_make_them_urgent_and_normal_again() -> None:
     cluster = a_cluster(replace(mixed((4,) * 6 + (5,) * 6), request_seconds=10.0))
-    asked = cluster.tasks.asked[0]
+    asked = cluster.tasks.requests[0]
     run(cluster, 200.0)
     waiting = cluster.waiting[0]
     raised, lowered = waiting[:6] & (asked[:6] > 0), waiting[6:] & (asked[6:] < 0)

@@ -44,7 +44,7 @@ def test_much_more_room_outweighs_being_surer() -> None:
 
 def test_a_pool_that_would_give_a_task_nothing_does_not_keep_it_from_another() -> None:
     found = choices([[7, 8], [7, 9], [5, 6]], [[9.0, 1.0], [1.0, 1.0], [1.0, 1.0]], [False] * 3)
-    settled = found._settled(torch.tensor([[0, 0, 0]]), torch.tensor([[VOID, 2, 2]]))
+    settled = found._settle(torch.tensor([[0, 0, 0]]), torch.tensor([[VOID, 2, 2]]))
     assert settled["size"].tolist() == [[VOID, 2, 2]]
 
 
