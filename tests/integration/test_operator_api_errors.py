@@ -216,17 +216,16 @@ async def test_the_service_of_a_running_job_that_cannot_be_brought_back_is_told(
         assert status(api)["phase"] == "Running"
 
 
-@pytest.mark.parametrize("status_code", [403, 500])
-async def test_a_plan_that_can_never_be_written_holds_no_places_for_long(
-    api: FakeApi, tmp_path: Path, status_code: int
+async def test_a_plan_that_may_never_be_written_holds_no_places_for_long(
+    api: FakeApi, tmp_path: Path
 ) -> None:
     def writes_status(method: str, path: str, _: bool) -> bool:
         return method == "PUT" and path.endswith("/trainingjobs/first/status")
 
-    api.faults.add(Fault(status=status_code, reason="Injected"), writes_status, times=None)
+    api.faults.add(Fault(status=403, reason="Forbidden"), writes_status, times=None)
     furnish(api, 1)
     submit(api, training_job("first", task(replicas=4, gpus=2)))
     async with failing_fast(api, tmp_path):
-        await until(lambda: events_about(api, "TrainingJob"), 20.0)
+        await asyncio.sleep(5.0)  # it has the places first, if it ever holds them
         submit(api, training_job("second", task(replicas=4, gpus=2)))
         await until(lambda: status(api, "second").get("phase") == "Running", 20.0)

@@ -849,6 +849,17 @@ def _impostor(
     world.add_object("member", pod)
     world.add_usage("n0", plan.requests[plan.members[0].task])
     world.add_demand(plan.queue, plan.requests[plan.members[0].task])  # by its label, as forged
+    orphan = Gang(
+        uid=f"{job.key[0]}/{job.key[1]}/orphans/{plan.queue}",
+        name=job.key[1],
+        namespace=job.key[0],
+        queue=plan.queue,
+        tasks=(Task("0", 1, plan.requests[plan.members[0].task]),),
+        arrived=NOW,
+        kind="PodGroup",
+        user=job.key[0],
+    )
+    world.held.append(Held(orphan, NOW, is_leaving=False, places={"0": ["n0"]}))
 
 
 def idle_job(draw: st.DrawFn, world: RandomCluster, index: int) -> None:

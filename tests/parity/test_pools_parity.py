@@ -43,7 +43,7 @@ class StandIn:
 
     replicas: int
     is_busy: bool = False
-    occupied: frozenset[str] = frozenset()
+    nodes_in_use: frozenset[str] = frozenset()
     finished_orders: list[ScaleOrder] = field(default_factory=list)
 
     def submit(self, order: ScaleOrder | None) -> bool:
