@@ -52,7 +52,7 @@ test: check docs controlplane ## everything: checks, then every test tier
 test-fast: install ## what only computes: unit, contract and parity tests, by two processes
 	$(BIN)/python -m pytest --numprocesses 2 tests/unit tests/contract tests/parity
 
-check: install ## format, lint, types, import contracts, generated files
+check: install ## format, lint, types, import contracts, generated files, measures of the code
 	$(BIN)/ruff format --check --quiet $(CODE)
 	$(BIN)/ruff check --quiet $(CODE)
 	$(BIN)/mypy
@@ -60,6 +60,7 @@ check: install ## format, lint, types, import contracts, generated files
 	$(BIN)/python -m bireme.kube.crd --check
 	$(RUN) tools.docs.monitoring --check
 	$(RUN) tools.docs.reference --check
+	@$(RUN) tools.house --check
 
 audit: install ## known flaws of what is pinned; fails where a package cannot be looked up
 	$(RUN) tools.audit constraints.txt

@@ -7,6 +7,7 @@ the number that has been reached: nothing may get worse.
 
 import argparse
 import ast
+import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -191,16 +192,16 @@ def _test_lines() -> int:
 
 
 MEASURES: Final = (
-    Measure("names that are a bare participle or adverb", _bare_share, 0.5, 100, "%"),
-    Measure("functions that begin with a participle", _participle_share, 2.5, 100, "%"),
-    Measure("constants MOST_, LEAST_, LONGEST_, FEWEST_", lambda: superlatives().total(), 0, 1e9),
-    Measure("classes of one name in several packages", lambda: len(classes_of_one_name()), 0, 1e9),
-    Measure("sentences that begin with What, Who, Of ...", lambda: len(starts()), 0, 1e9),
-    Measure("classes above 400 lines or 30 methods", lambda: len(large_classes()), 0, 1e9),
-    Measure("files above 700 lines", lambda: len(large_files()), 0, 1e9),
-    Measure("lines shipped, without training", _shipped_lines, 62_000, 1e9),
-    Measure("lines of tools, benchmarks, testbed", lambda: _lines(_files(TOOLS)), 30_000, 1e9),
-    Measure("lines of tests", _test_lines, 80_000, 1e9),
+    Measure("names that are a bare participle or adverb", _bare_share, 0.5, 0.5, "%"),
+    Measure("functions that begin with a participle", _participle_share, 2.5, 2.5, "%"),
+    Measure("constants MOST_, LEAST_, LONGEST_, FEWEST_", lambda: superlatives().total(), 0, 0),
+    Measure("classes of one name in several packages", lambda: len(classes_of_one_name()), 0, 3),
+    Measure("sentences that begin with What, Who, Of ...", lambda: len(starts()), 0, 2),
+    Measure("classes above 400 lines or 30 methods", lambda: len(large_classes()), 0, 6),
+    Measure("files above 700 lines", lambda: len(large_files()), 0, 11),
+    Measure("lines shipped, without training", _shipped_lines, 62_000, math.inf),
+    Measure("lines of tools, benchmarks, testbed", lambda: _lines(_files(TOOLS)), 30_000, math.inf),
+    Measure("lines of tests", _test_lines, 80_000, math.inf),
 )
 
 
@@ -217,7 +218,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows, is_worse = [], False
     for measure in MEASURES:
         number = measure.count()
-        is_worse |= number > measure.ceiling
+        if number > measure.ceiling:
+            is_worse = True
+            print(f"above what was reached: {measure.name}; --list shows each", file=sys.stderr)
         rows.append((measure.name, _text(number, measure.unit), _text(measure.bar, measure.unit)))
     print("\n".join(markdown_table(("measure", "now", "bar"), rows)))
     if options.list:

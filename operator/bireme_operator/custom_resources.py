@@ -355,7 +355,7 @@ class CustomResources:
                 kind.mirror.remove(msgspec.Raw(json))
             case kopf_watch.Changed(_, _, json):
                 kind.mirror.put(msgspec.Raw(json))
-            case kopf_watch.Request():
+            case kopf_watch.WatchRequest():
                 kind.was_asked = True
             case kopf_watch.Listed():
                 kind.lists += 1

@@ -62,7 +62,7 @@ class Changed(NamedTuple):
     json: bytes
 
 
-class Request(NamedTuple):
+class WatchRequest(NamedTuple):
     """kopf lists or watches a kind, so it has discovered it."""
 
     plural: str
@@ -87,7 +87,7 @@ class Failed(NamedTuple):
     error: Exception
 
 
-Notice = Changed | Request | Listed | Watching | Failed
+Notice = Changed | WatchRequest | Listed | Watching | Failed
 Notify = Callable[[Notice], None]
 
 
@@ -336,7 +336,7 @@ class _Session:
         assert used is not None  # noqa: S101  # login made the session
         plural = _plural(request.url)
         if plural:
-            self.notify(Request(plural))
+            self.notify(WatchRequest(plural))
         try:
             authorization = used.authorization()
         except CredentialsError as error:

@@ -15,7 +15,7 @@ from aiohttp import web
 from bireme.core.outlook import Prospect
 from bireme.core.times import clock_time
 from bireme.kube import quantities
-from bireme_operator.outlooks import Forecast, Outlooks
+from bireme_operator.outlooks import Outlooks, StartForecast
 from bireme_operator.progress_auth import RequestRefused
 from bireme_operator.readers import Reader, Readers
 
@@ -51,7 +51,7 @@ class OutlookEndpoint:
         may_read = await self.readers.scope(reader, namespaces, present)
         return await asyncio.to_thread(self._encode, forecast, may_read)
 
-    def _encode(self, forecast: Forecast, may_read: frozenset[str] | None) -> bytes:
+    def _encode(self, forecast: StartForecast, may_read: frozenset[str] | None) -> bytes:
         outlook = forecast.outlook
         body = {
             "apiVersion": VERSION,
@@ -71,7 +71,7 @@ class OutlookEndpoint:
         return msgspec.json.encode(body)
 
 
-def _gang_entry(prospect: Prospect, forecast: Forecast) -> dict[str, Any]:
+def _gang_entry(prospect: Prospect, forecast: StartForecast) -> dict[str, Any]:
     gang, ends = prospect.gang, forecast.ranges.get(prospect.gang.uid)
     estimate: dict[str, Any] = {}
     if ends is not None:

@@ -39,7 +39,7 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Forecast:
+class StartForecast:
     """An outlook, the start ranges by gang uid, and the name of its SchedulingPolicy or ""."""
 
     outlook: Outlook
@@ -73,7 +73,7 @@ class Outlooks:
     interval_seconds: float
     metrics: OutlookMetrics
     clock: Callable[[], float]
-    latest: Forecast | None = None
+    latest: StartForecast | None = None
     current: Decided | None = None
     _ranges: OutlookRanges = field(default_factory=OutlookRanges)
     _pending: Decided | None = None
@@ -175,7 +175,7 @@ class Outlooks:
 
     def _publish(self, outlook: Outlook, source: PolicySource, accelerators: Accelerators) -> None:
         ranges = self._ranges.update(outlook, max(outlook.now, self._latest_time))
-        self.latest = Forecast(outlook, ranges, source.name, accelerators)
+        self.latest = StartForecast(outlook, ranges, source.name, accelerators)
         self.metrics.made.set(outlook.now)
 
 

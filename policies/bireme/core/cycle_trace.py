@@ -11,7 +11,7 @@ from bireme.core.decision import Action
 from bireme.core.gangs import Gang
 
 
-class Step(NamedTuple):
+class TraceStep(NamedTuple):
     """One step of a cycle: its name, the number of gangs that it handled, and its duration."""
 
     name: str
@@ -19,7 +19,7 @@ class Step(NamedTuple):
     seconds: float
 
 
-class Visit(NamedTuple):
+class TraceVisit(NamedTuple):
     """The visit of one waiting gang: its name, the reasons of its actions, and its duration."""
 
     gang: str
@@ -39,8 +39,8 @@ class CycleTrace:
     cycle: int
     clock: Callable[[], float]
     has_visits: bool = False
-    steps: list[Step] = field(default_factory=list)
-    visits: list[Visit] = field(default_factory=list)
+    steps: list[TraceStep] = field(default_factory=list)
+    visits: list[TraceVisit] = field(default_factory=list)
     _step_began: float = field(init=False)
     _visit_began: float = field(init=False)
 
@@ -50,7 +50,7 @@ class CycleTrace:
     def end_step(self, name: str, gangs: int) -> None:
         """Record the step that ends now."""
         now = self.clock()
-        self.steps.append(Step(name, gangs, now - self._step_began))
+        self.steps.append(TraceStep(name, gangs, now - self._step_began))
         self._step_began = self._visit_began = now
 
     def end_visit(self, gang: Gang, actions: Sequence[Action]) -> None:
@@ -60,5 +60,5 @@ class CycleTrace:
         now = self.clock()
         reasons = tuple(action.reason.value for action in actions)
         name = f"{gang.namespace}/{gang.name}"
-        self.visits.append(Visit(name, reasons, now - self._visit_began))
+        self.visits.append(TraceVisit(name, reasons, now - self._visit_began))
         self._visit_began = now

@@ -21,7 +21,7 @@ from bireme.rl.lookup import SETTINGS_SOURCE, PolicySource
 from bireme.testing import ManualClock, a_gang, a_running_gang, a_snapshot, a_task, racks
 from bireme.testing import with_running as with_gangs
 from bireme_operator.metrics import OperatorMetrics
-from bireme_operator.outlooks import Forecast, Outlooks
+from bireme_operator.outlooks import Outlooks, StartForecast
 from bireme_operator.questions import Questions
 
 SETTINGS = SchedulingSettings()
@@ -62,7 +62,7 @@ class Renewing:
         name, registry = "bireme_outlook_renewals_total", self.metrics.registry
         return registry.get_sample_value(name, {"outcome": outcome}) or 0.0
 
-    async def counted(self, outcome: str, times: int = 1) -> Forecast | None:
+    async def counted(self, outcome: str, times: int = 1) -> StartForecast | None:
         """Return the latest outlook once so many renewals came out so."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             while self.count(outcome) < times:
