@@ -33,6 +33,9 @@ from bireme_operator.writes import Writes, version_of
 
 _log = structlog.get_logger(__name__)
 
+# Errors in a row that the API server answers a plan with: their pauses add up to 8.5 s.
+_MAX_ANSWERS = 5
+
 
 @dataclass(frozen=True, slots=True)
 class Actuator:
@@ -284,12 +287,14 @@ class Actuator:
 
         A request without an answer may have arrived, or may yet arrive. Without a retry, other
         gangs could be planned into the same places meanwhile. All requests are over the same
-        version, so at most one of them succeeds.
+        version, so at most one of them succeeds. If the server answers each of several requests
+        with an error, as with a webhook that is down, the cache catches up with the object and the
+        gang gives its places back.
 
         Raises:
             ApiError: the plan was not written, and no request can still arrive.
         """
-        may_arrive = False
+        may_arrive, answers = False, 0
         for pause_seconds in _pauses():
             try:
                 return await write()
@@ -297,7 +302,10 @@ class Actuator:
                 may_arrive = may_arrive or error.has_no_answer
                 if not may_arrive:
                     raise
-                if not error.is_retryable:
+                # Only a request without any answer may still be on its way.
+                answers = answers + 1 if error.status else 0
+                error.is_lasting = answers >= _MAX_ANSWERS
+                if error.is_lasting or not error.is_retryable:
                     await self._catch_up(plural, key)
                     raise
                 pause = max(pause_seconds, error.retry_after_seconds or 0.0)

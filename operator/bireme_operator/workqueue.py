@@ -215,7 +215,7 @@ class WorkQueue:
     async def _is_of_gang(self, gang: JobFacts | GroupFacts, error: ApiError) -> bool:
         """Return whether an error lasts, and concerns this gang and not the API server itself."""
         max_errors = 1 if self.rejections.is_remembered(gang.uid) else _MAX_ERRORS
-        if not self._back_offs.is_lasting(gang.key, error, max_errors):
+        if not (error.is_lasting or self._back_offs.is_lasting(gang.key, error, max_errors)):
             return False
         is_of_server = error.is_retryable or error.status == HTTPStatus.UNAUTHORIZED
         return not is_of_server or await self._is_answering()

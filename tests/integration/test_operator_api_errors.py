@@ -216,13 +216,14 @@ async def test_the_service_of_a_running_job_that_cannot_be_brought_back_is_told(
         assert status(api)["phase"] == "Running"
 
 
-async def test_a_plan_that_may_never_be_written_holds_no_places_for_long(
-    api: FakeApi, tmp_path: Path
+@pytest.mark.parametrize("status_code", [403, 500])
+async def test_a_plan_that_can_never_be_written_holds_no_places_for_long(
+    api: FakeApi, tmp_path: Path, status_code: int
 ) -> None:
     def writes_status(method: str, path: str, _: bool) -> bool:
         return method == "PUT" and path.endswith("/trainingjobs/first/status")
 
-    api.faults.add(Fault(status=403, reason="Forbidden"), writes_status, times=None)
+    api.faults.add(Fault(status=status_code, reason="Injected"), writes_status, times=None)
     furnish(api, 1)
     submit(api, training_job("first", task(replicas=4, gpus=2)))
     async with failing_fast(api, tmp_path):

@@ -71,6 +71,9 @@ class ApiError(Exception):
 
     ``reason`` is the Status object's machine-readable word (``AlreadyExists``, ``Expired``, ...)
     or ``ConnectionFailed``, ``Timeout``, ``BadCertificate``, ``CredentialsUnusable``.
+
+    Attributes:
+        is_lasting: The same request has met such an error again and again.
     """
 
     def __init__(
@@ -81,6 +84,7 @@ class ApiError(Exception):
         self.reason = reason
         self.message = message
         self.retry_after_seconds = retry_after_seconds
+        self.is_lasting = False
 
     @property
     def status_class(self) -> str:
