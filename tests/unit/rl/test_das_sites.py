@@ -77,7 +77,7 @@ def test_worlds_of_a_batch_are_those_on_their_own() -> None:
     needs = np.array([1, 2, 4, 8, 16])
     features, best = Sites.of(together).features(needs), Sites.of(together).best(needs[:, None])
     for world, need in enumerate(needs):
-        fields = ("room", "capacity", "speed", "dollars", "rack", "held")
+        fields = ("room", "capacity", "speed", "dollars", "rack", "own_replicas")
         alone = Sites.of(Machines(*(getattr(together, name)[world] for name in fields)))
         np.testing.assert_allclose(features[world], alone.features(np.array(need)))
         np.testing.assert_allclose(best[world], alone.best(np.array([need])))
@@ -115,5 +115,5 @@ def test_replica_that_is_already_there_keeps_the_others_in_its_rack() -> None:
 
 
 def _parts(cluster: Machines) -> list[Any]:
-    names = ("room", "capacity", "speed", "dollars", "rack", "held")
+    names = ("room", "capacity", "speed", "dollars", "rack", "own_replicas")
     return [getattr(cluster, name) for name in names]
