@@ -371,7 +371,7 @@ BUGS: dict[str, Bug] = {
     ),
     "no node is taken to attach only so many volumes": Bug(
         Volumes,
-        "_limited",
+        "_drivers_with_limit",
         _none_at_all,
         ("attached-too-many",),
         world=World(jobs_have_volumes=True, nodes_attach_few=True),
@@ -473,7 +473,7 @@ BUGS: dict[str, Bug] = {
 BUGS |= {
     "a replica that has ended is lost with its pod": Bug(
         allocations,
-        "ended_pod",
+        "pod_of_record",
         _never,
         ("lost-though-ended",),
         world=World(ended_pods_vanish=True, has_long_jobs=True),
