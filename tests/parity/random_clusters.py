@@ -858,6 +858,7 @@ def _impostor(
         arrived=NOW,
         kind="PodGroup",
         user=job.key[0],
+        is_resumable=False,
     )
     world.held.append(Held(orphan, NOW, is_leaving=False, places={"0": ["n0"]}))
 

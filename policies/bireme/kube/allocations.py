@@ -584,6 +584,7 @@ def of_orphans(
         user=orphans.key[0],
         priority=priority,
         is_preemptible=is_preemptible,
+        is_resumable=False,
     )
     placement = _placement(gang.tasks, _places_of(by_task), nodes)
     return None if placement is None else RunningGang(gang, placement, started)
