@@ -172,7 +172,11 @@ class Preemptions:
     ) -> _Owner | None:
         if gang.kind != "PodGroup":
             return jobs.get(gang.key)
-        return self._orphans(gang.key, gang.uid) or groups.get(gang.key)
+        group = groups.get(gang.key)
+        # Orphans have the key of a PodGroup, if one exists, and a uid of their own.
+        if group is not None and group.uid == gang.uid:
+            return group
+        return self._orphans(gang.key, gang.uid)
 
     def _orphans(self, key: Key, uid: str) -> Orphans | None:
         candidates = self.state.orphans_of(key)

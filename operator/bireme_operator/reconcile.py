@@ -302,6 +302,7 @@ class GangReconciler:
         self.ages.forget()
         alive = {job.uid for job in self.state.jobs.values()}
         alive |= {group.uid for group in self.state.groups.values()}
+        alive |= {orphans.uid for orphans in self.state.orphans()}
         self.reports.forget(alive)
         self.jobs.forget(alive)
         self.pod_groups.forget(alive)

@@ -43,7 +43,7 @@ class ConnectionLimiter:
         self._protocol = protocol
         self._tls = tls
         self._max_of_one = MAX_OF_ONE if max_of_one is None else max_of_one
-        self._open: list[tuple[str, socket.socket]] = []
+        self._open: list[tuple[Peer, socket.socket]] = []
         self._answering: set[Peer] = set()
         self._tasks = Tasks()
         self._listening: socket.socket | None = None
@@ -84,25 +84,19 @@ class ConnectionLimiter:
                 await asyncio.sleep(_PAUSE_SECONDS)
                 continue
             self._make_room(peer[0])
-            self._open.append((peer[0], connection))
+            self._open.append((peer[:2], connection))
             self._tasks.start(self._connect(connection))
 
     def _make_room(self, address: str) -> None:
         self._open = [entry for entry in self._open if entry[1].fileno() >= 0]
-        of_one = [entry for entry in self._open if entry[0] == address]
+        of_one = [entry for entry in self._open if entry[0][0] == address]
         crowd = of_one if len(of_one) >= self._max_of_one else self._open
         if crowd is of_one or len(crowd) >= MAX_OPEN:
-            oldest = next((entry for entry in crowd if not self._is_answering(entry[1])), crowd[0])
+            oldest = next((entry for entry in crowd if entry[0] not in self._answering), crowd[0])
             self._open.remove(oldest)
             with contextlib.suppress(OSError):
                 # Its transport reads the end and closes the socket.
                 oldest[1].shutdown(socket.SHUT_RDWR)
-
-    def _is_answering(self, connection: socket.socket) -> bool:
-        try:
-            return connection.getpeername()[:2] in self._answering
-        except OSError:
-            return False
 
     async def _connect(self, connection: socket.socket) -> None:
         seconds = _HANDSHAKE_SECONDS if self._tls else None

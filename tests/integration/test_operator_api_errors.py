@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from bireme_operator import actuator
 from bireme_operator.leader import LeaderTerm
 from tests.support.fakeapi import FakeApi, Fault
 from tests.support.fakeapi.faults import WRITES
@@ -159,8 +160,9 @@ async def test_a_group_whose_pods_may_not_be_released_says_so_and_gives_its_plac
 
 
 async def test_an_api_server_that_fails_for_everybody_is_no_gangs_fault(
-    api: FakeApi, tmp_path: Path
+    api: FakeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(actuator, "_MAX_ANSWERS", 2)
     furnish(api)
     said = reasons(api, JOBS, "job")
     async with failing_fast(api, tmp_path):
@@ -220,13 +222,17 @@ async def test_the_service_of_a_running_job_that_cannot_be_brought_back_is_told(
 async def test_a_plan_that_can_never_be_written_holds_no_places_for_long(
     api: FakeApi, tmp_path: Path, status_code: int
 ) -> None:
+    writes: list[str] = []
+
     def writes_status(method: str, path: str, _: bool) -> bool:
-        return method == "PUT" and path.endswith("/trainingjobs/first/status")
+        is_status = method == "PUT" and path.endswith("/trainingjobs/first/status")
+        writes.extend([path] if is_status else [])
+        return is_status
 
     api.faults.add(Fault(status=status_code, reason="Injected"), writes_status, times=None)
     furnish(api, 1)
     submit(api, training_job("first", task(replicas=4, gpus=2)))
     async with failing_fast(api, tmp_path):
-        await asyncio.sleep(5.0)  # it has the places first, if it ever holds them
+        await until(lambda: writes)  # it asks for the places first
         submit(api, training_job("second", task(replicas=4, gpus=2)))
         await until(lambda: status(api, "second").get("phase") == "Running", 20.0)

@@ -554,7 +554,7 @@ def orphans_of(key: Key, strays: Iterable[PodFacts]) -> list[Orphans]:
     never admitted.
     """
     by_queue: dict[str, list[PodFacts]] = {}
-    for pod in strays:
+    for pod in sorted(strays, key=lambda pod: pod.key):
         queue = pod.labels.get(names.QUEUE_LABEL)
         if queue and pod.node and not (pod.job_uid or pod.is_terminal or pod.is_leaving):
             by_queue.setdefault(queue, []).append(pod)

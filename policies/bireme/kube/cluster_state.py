@@ -148,6 +148,11 @@ def _kinds(tasks: Iterable[Task]) -> Iterator[PodKind]:
     return chain.from_iterable(map(kinds, tasks))
 
 
+def _class_of(group: GroupFacts | None) -> str | None:
+    """Return the name of a PodGroup's PriorityClass; None for the cluster's default class."""
+    return group.spec.priority_class_name if group is not None and group.spec else None
+
+
 def join_reasons(reasons: Iterable[str]) -> str:
     """Join the reasons why parts of a request are left to kube-scheduler."""
     return "; ".join(dict.fromkeys(filter(None, reasons)))
@@ -909,7 +914,7 @@ class ClusterState:
         if group.is_leaving:
             return None
         gated = [(pod, self._member_tasks[pod.key]) for pod in self.newcomers(group)]
-        class_name = group.spec.priority_class_name if group.spec else None
+        class_name = _class_of(group)
         priority, missing = self.tenancy.priority(class_name)
         newcomers = [pod for pod, _ in gated]
         placement = self.placement_of(group, newcomers)
@@ -1066,7 +1071,7 @@ class ClusterState:
         running = (
             *chain.from_iterable(gang_usage.running for gang_usage in gang_usages),
             *self._strays(strays),
-            *self._orphans(strays),
+            *self._orphan_gangs(),
         )
         return ClusterSnapshot(
             now=now,
@@ -1287,12 +1292,11 @@ class ClusterState:
             learned = self.run_times.of_group(
                 allocation.key, (pod for _, pod in allocation.view.members)
             )
-            class_name = group.spec.priority_class_name if group and group.spec else None
             return _Basis(
                 group,
                 allocation.view,
                 self.node_table,
-                self.tenancy.priority(class_name)[0],
+                self.tenancy.priority(_class_of(group))[0],
                 self.tenancy.may_preempt_pod_groups(allocation.queue),
                 learned,
             )
@@ -1352,6 +1356,11 @@ class ClusterState:
             if gang is not None:
                 yield gang
 
+    def orphans(self) -> Iterator[Orphans]:
+        """Yield the pods that run without a plan, by gang and queue, as of the last snapshot."""
+        for key in self._gang_usages:
+            yield from self.orphans_of(key)
+
     def orphans_of(self, key: Key) -> list[Orphans]:
         """Return the pods of gang ``key`` that run without a plan, by queue."""
         gang_usage = self._gang_usages.get(key)
@@ -1359,18 +1368,15 @@ class ClusterState:
             return []
         return allocations.orphans_of(key, self._pods_without_plan(key))
 
-    def _orphans(self, uncounted: Mapping[Key, Iterable[PodFacts]]) -> Iterator[RunningGang]:
+    def _orphan_gangs(self) -> Iterator[RunningGang]:
         """Yield the pods that run without a plan, as gangs that may be stopped.
 
         The pods of a deleted PodGroup keep running, but other gangs may preempt them. Otherwise
         a tenant could keep guaranteed places of others by deleting a PodGroup.
         """
-        for key, pods_of_gang in uncounted.items():
-            group = self.groups.get(key)
-            class_name = group.spec.priority_class_name if group and group.spec else None
-            priority = self.tenancy.priority(class_name)[0]
-            for orphans in allocations.orphans_of(key, pods_of_gang):
-                may_preempt = self.tenancy.may_preempt_pod_groups(orphans.queue)
-                running = allocations.of_orphans(orphans, self.node_table, priority, may_preempt)
-                if running is not None:
-                    yield running
+        for orphans in self.orphans():
+            priority, _ = self.tenancy.priority(_class_of(self.groups.get(orphans.key)))
+            may_preempt = self.tenancy.may_preempt_pod_groups(orphans.queue)
+            running = allocations.of_orphans(orphans, self.node_table, priority, may_preempt)
+            if running is not None:
+                yield running
