@@ -95,17 +95,17 @@ def begins_with_participle(name: str) -> bool:
     return first.endswith("ed") and len(first) > 3 and first not in _NO_PARTICIPLES
 
 
-def bare_names(folders: Iterable[str]) -> Counter[str]:
-    """Return how often each bare participle or adverb is bound as a name."""
+def bare_names() -> Counter[str]:
+    """Return how often the shipped packages bind each bare participle or adverb as a name."""
     names = (
-        name.strip("_").lower() for path in _files(folders) for name in _bound_names(_tree(path))
+        name.strip("_").lower() for path in _files(SHIPPED) for name in _bound_names(_tree(path))
     )
     return Counter(name for name in names if name in _BARE)
 
 
 def _bare_share() -> float:
     every = sum(1 for path in _files(SHIPPED) for _ in _bound_names(_tree(path)))
-    return 100 * bare_names(SHIPPED).total() / every
+    return 100 * bare_names().total() / every
 
 
 def participle_functions() -> Counter[str]:
@@ -230,7 +230,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _print_lists() -> None:
     for title, counts in (
-        ("bare names", bare_names(SHIPPED)),
+        ("bare names", bare_names()),
         ("functions", participle_functions()),
         ("superlatives", superlatives()),
     ):

@@ -13,7 +13,7 @@ import yaml
 
 from bireme.core.pod_constraints import Toleration
 from bireme.kube import pods
-from tests.support.filters.comparison import DISABLED, PLANNED, Tally, compared
+from tests.support.filters.comparison import DISABLED, PLANNED, VerdictCounts, compared
 from tests.support.filters.judge import Judge
 
 PAGE = Path(__file__).parents[2] / "docs" / "scheduler-plugins.md"
@@ -33,18 +33,20 @@ def judge() -> Iterator[Judge]:
 
 
 @pytest.fixture(scope="module")
-def tally(judge: Judge) -> Tally:
+def counts(judge: Judge) -> VerdictCounts:
     return compared(range(CASES), judge)
 
 
-def test_planner_and_filters_agree_on_every_pod_and_node(tally: Tally) -> None:
-    shown = "\n".join(str(found) for found in tally.disagreements[:20])
-    assert not tally.disagreements, f"{len(tally.disagreements)} of {tally.verdicts}\n{shown}"
+def test_planner_and_filters_agree_on_every_pod_and_node(counts: VerdictCounts) -> None:
+    shown = "\n".join(str(found) for found in counts.disagreements[:20])
+    assert not counts.disagreements, f"{len(counts.disagreements)} of {counts.verdicts}\n{shown}"
 
 
-def test_the_page_tells_how_every_plugin_of_the_default_profile_is_treated(tally: Tally) -> None:
+def test_the_page_tells_how_every_plugin_of_the_default_profile_is_treated(
+    counts: VerdictCounts,
+) -> None:
     rows = re.findall(r"^\| `(\w+)` \| ([\w ]+) \|", PAGE.read_text(), re.MULTILINE)
-    assert {plugin for plugin, _ in rows} == tally.plugins
+    assert {plugin for plugin, _ in rows} == counts.plugins
     assert {plugin for plugin, word in rows if word == "planned"} == PLANNED
     assert {plugin for plugin, word in rows if word == "disabled"} == DISABLED
 
@@ -56,10 +58,10 @@ def test_the_profile_of_our_scheduler_has_all_plugins_that_are_planned() -> None
     assert profile["plugins"].keys() == {"multiPoint", "score"}
 
 
-def test_the_cases_put_every_filter_to_the_test(tally: Tally) -> None:
-    assert 0.3 <= tally.refused / tally.verdicts <= 0.8, str(tally)
-    rare = {p for p in tally.plugins - NEVER_ALONE.keys() if tally.alone[p] < 20}
-    assert not rare, f"{sorted(rare)} decide too seldom: {tally}"
+def test_the_cases_put_every_filter_to_the_test(counts: VerdictCounts) -> None:
+    assert 0.3 <= counts.refused / counts.verdicts <= 0.8, str(counts)
+    rare = {p for p in counts.plugins - NEVER_ALONE.keys() if counts.alone[p] < 20}
+    assert not rare, f"{sorted(rare)} decide too seldom: {counts}"
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,11 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     first, _, last = given.seeds.partition(":")
     with Judge() as judge:
-        tally = compared(range(int(first), int(last) if last else int(first) + 1), judge)
-    for found in tally.disagreements:
+        counts = compared(range(int(first), int(last) if last else int(first) + 1), judge)
+    for found in counts.disagreements:
         print(found)
-    print(tally)
-    return 1 if tally.disagreements else 0
+    print(counts)
+    return 1 if counts.disagreements else 0
 
 
 if __name__ == "__main__":

@@ -67,7 +67,7 @@ class Disagreement:
 
 
 @dataclass
-class Tally:
+class VerdictCounts:
     """What a run of many cases has compared."""
 
     verdicts: int = 0
@@ -94,18 +94,18 @@ class Tally:
         )
 
 
-def compared(seeds: Iterable[int], judge: Judge) -> Tally:
+def compared(seeds: Iterable[int], judge: Judge) -> VerdictCounts:
     """Try every pod of the cases of ``seeds`` on every node, by both."""
-    tally = Tally()
+    counts = VerdictCounts()
     for seed in seeds:
         case = case_of(seed)
         try:
             answer = judge.ask(case.objects, case.tried)
         except ValueError as error:
             raise ValueError(f"seed {seed}: {error}") from error
-        tally.count(answer)
-        tally.disagreements += disagreements(case, answer)
-    return tally
+        counts.count(answer)
+        counts.disagreements += disagreements(case, answer)
+    return counts
 
 
 def disagreements(case: Case, answer: Answer) -> Iterator[Disagreement]:

@@ -26,25 +26,23 @@ class Counted:
 
     def __init__(self) -> None:
         self.times = 0
-        self.standing = Tenancy(self._count)
+        self.cache = Tenancy(self._count)
 
     def _count(self) -> None:
         self.times += 1
 
     def queue(self, name: str, **spec: Any) -> Queue:
         made = through_the_wire(queue(name, **spec), wire.CustomObject)
-        self.standing.put_queue(("", name), made)
-        return self.standing.queues[name]
+        self.cache.put_queue(("", name), made)
+        return self.cache.queues[name]
 
     def namespace(self, name: str, **labels: str) -> None:
         manifest = {"metadata": {"name": name, "labels": labels}}
-        self.standing.put_namespace(("", name), through_the_wire(manifest, wire.MetadataOnly))
+        self.cache.put_namespace(("", name), through_the_wire(manifest, wire.MetadataOnly))
 
     def priority(self, name: str, value: int, **fields: Any) -> None:
         manifest = {**priority_class(name, value), **fields}
-        self.standing.put_priority_class(
-            ("", name), through_the_wire(manifest, wire.V1PriorityClass)
-        )
+        self.cache.put_priority_class(("", name), through_the_wire(manifest, wire.V1PriorityClass))
 
 
 def test_a_queue_without_a_spec_is_open_to_all_and_unlimited() -> None:
@@ -95,7 +93,7 @@ def test_the_least_time_for_a_start_on_the_way_up_holds() -> None:
     known.queue("alone", parent="gone")
     known.queue("circle", parent="ring")
     known.queue("ring", parent="circle")
-    found = {name: known.standing.start_timeout_seconds(name) for name in known.standing.queues}
+    found = {name: known.cache.start_timeout_seconds(name) for name in known.cache.queues}
     none = dict.fromkeys(("alone", "circle", "ring"))
     assert found == {"root": 600, "org": 600, "team": 60, "quiet": 600, **none}
 
@@ -129,11 +127,11 @@ def test_a_queue_admits_the_namespaces_it_selects_as_they_come_and_go() -> None:
     assert tenancy.queue("q", namespaceSelector=selects).namespaces == frozenset()
     tenancy.namespace("one", team="a")
     tenancy.namespace("two", team="b")
-    assert tenancy.standing.queues["q"].namespaces == frozenset({"one"})
+    assert tenancy.cache.queues["q"].namespaces == frozenset({"one"})
     tenancy.namespace("two", team="a")
-    assert tenancy.standing.queues["q"].namespaces == frozenset({"one", "two"})
-    tenancy.standing.delete_namespace(("", "one"))
-    assert tenancy.standing.queues["q"].namespaces == frozenset({"two"})
+    assert tenancy.cache.queues["q"].namespaces == frozenset({"one", "two"})
+    tenancy.cache.delete_namespace(("", "one"))
+    assert tenancy.cache.queues["q"].namespaces == frozenset({"two"})
 
 
 def test_an_empty_selector_selects_every_namespace_that_exists() -> None:
@@ -151,45 +149,45 @@ def test_only_changes_that_matter_are_announced() -> None:
     assert tenancy.times == 1
     tenancy.queue("q", userPriority=60)
     assert tenancy.times == 2
-    tenancy.standing.delete_queue(("", "q"))
-    assert (tenancy.times, tenancy.standing.queues) == (3, {})
+    tenancy.cache.delete_queue(("", "q"))
+    assert (tenancy.times, tenancy.cache.queues) == (3, {})
 
 
 def test_a_priority_class_is_found_by_name_or_reported_missing() -> None:
     tenancy = Counted()
     tenancy.priority("high", 1000)
-    assert tenancy.standing.priority("high") == (1000, None)
-    value, fault = tenancy.standing.priority("higher")
+    assert tenancy.cache.priority("high") == (1000, None)
+    value, fault = tenancy.cache.priority("higher")
     assert value == 0
     assert fault is not None
     assert fault[0] is Reason.PRIORITY_CLASS_NOT_FOUND
     assert "'higher'" in fault[1]
-    tenancy.standing.delete_priority_class(("", "high"))
-    assert tenancy.standing.priority("high")[1] is not None
+    tenancy.cache.delete_priority_class(("", "high"))
+    assert tenancy.cache.priority("high")[1] is not None
 
 
 def test_without_a_class_the_clusters_default_holds() -> None:
     tenancy = Counted()
-    assert tenancy.standing.priority(None) == (0, None)
+    assert tenancy.cache.priority(None) == (0, None)
     tenancy.priority("plain", 7)
-    assert tenancy.standing.priority(None) == (0, None)
+    assert tenancy.cache.priority(None) == (0, None)
     tenancy.priority("usual", 50, globalDefault=True)
     tenancy.priority("also", 20, globalDefault=True)
-    assert tenancy.standing.priority(None) == (20, None), "the lowest, as the API server has it"
+    assert tenancy.cache.priority(None) == (20, None), "the lowest, as the API server has it"
 
 
 def test_a_class_says_whether_others_may_be_stopped_for_its_gangs() -> None:
     tenancy = Counted()
     tenancy.priority("bold", 9, preemptionPolicy="PreemptLowerPriority")
     tenancy.priority("meek", 9, preemptionPolicy="Never")
-    assert [tenancy.standing.may_preempt(name) for name in ("bold", "meek", "gone", None)] == [
+    assert [tenancy.cache.may_preempt(name) for name in ("bold", "meek", "gone", None)] == [
         True,
         False,
         True,
         True,
     ]
     tenancy.priority("usual", 5, preemptionPolicy="Never", globalDefault=True)
-    assert not tenancy.standing.may_preempt(None)
+    assert not tenancy.cache.may_preempt(None)
 
 
 # --- nodes ------------------------------------------------------------------------------------
