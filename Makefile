@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 RUN := $(BIN)/python -m
 COMPILE := $(VENV)/uv/bin/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header \
   --no-annotate --universal --python-version 3.11
-CODE := operator extender policies benchmarks tools tests
+CODE := operator extender policies benchmarks testbed tests tools
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
 
 # One environment grows: the demo's packages first, those of everything else when a target asks. For the
@@ -37,16 +37,16 @@ $(VENV)/demo: constraints-demo.txt pyproject.toml
 	touch $@
 
 controlplane: $(VENV)/demo ## build the Kubernetes binaries, once; later runs are instant
-	@$(RUN) tools.controlplane build
+	@$(RUN) testbed.controlplane build
 
 demo: controlplane ## 24 jobs on a real control plane with fake GPU nodes (KEEP=1, SEED=n)
 	@$(RUN) tools.demo run
 
 test: check docs controlplane ## everything: checks, then every test tier
-	@$(RUN) tools.controlplane build --helm --judge --karpenter --kubeflow
-	@$(RUN) tools.controlplane build --node --where-possible
+	@$(RUN) testbed.controlplane build --helm --judge --karpenter --kubeflow
+	@$(RUN) testbed.controlplane build --node --where-possible
 	@$(RUN) tools.images --where-possible
-	@$(RUN) tools.browser --where-possible
+	@$(RUN) testbed.browser --where-possible
 	$(BIN)/python -m pytest --numprocesses 4 --maxschedchunk 1
 
 test-fast: install ## what only computes: unit, contract and parity tests, by two processes
@@ -88,7 +88,7 @@ bench: install controlplane ## measure, and write the tables in docs/results (ab
 	@$(RUN) benchmarks.timings
 
 bench-peers: install controlplane ## Bireme beside other gang schedulers (half an hour; resumes)
-	@$(RUN) tools.controlplane build --peers
+	@$(RUN) testbed.controlplane build --peers
 	@$(RUN) benchmarks.peers
 
 evidence: install ## simulate, and write the tables in docs/results/simulations (resumes)

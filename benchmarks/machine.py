@@ -19,7 +19,7 @@ import psutil
 
 from benchmarks import ROOT
 from benchmarks.report import Report, Result, Table, medians
-from tools.controlplane.binaries import KUBERNETES_VERSION
+from testbed.controlplane.binaries import KUBERNETES_VERSION
 
 MIB: Final = 2**20
 OTHERS: Final = "(other programs)"

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler.load import LoadScheduling
 from xdist.workermanage import WorkerController
 
-from tests.support.examples import TEST_EXAMPLES, VERIFY_EXAMPLES
+from testbed.examples import TEST_EXAMPLES, VERIFY_EXAMPLES
 
 for profile, examples in (("test", TEST_EXAMPLES), ("verify", VERIFY_EXAMPLES)):
     slow = [HealthCheck.too_slow]

@@ -34,7 +34,7 @@ class Found:
 
 
 def _simulated(seed: int) -> tuple[str, ...]:
-    return ("tests.support.simcluster", "--seeds", str(seed))
+    return ("testbed.simcluster", "--seeds", str(seed))
 
 
 def _tested(*tests: str) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ import msgspec
 
 from benchmarks.machine import revision
 from bireme.simulator.reports.terminal import markdown_table
-from tools.controlplane.binaries import OLDER, RELEASE_VARIABLE
+from testbed.controlplane.binaries import OLDER, RELEASE_VARIABLE
 from tools.kind import confined
 from tools.release import rehearsal
 
@@ -100,7 +100,7 @@ STEPS: Final = (
             f"simulation-{first}-{first + _SEEDS - 1}",
             f"whole clusters under faults, seeds {first} to {first + _SEEDS - 1}",
             (
-                *("python", "-m", "tests.support.simcluster"),
+                *("python", "-m", "testbed.simcluster"),
                 *("--seeds", f"{first}:{first + _SEEDS}", "--processes", "2"),
             ),
         )
@@ -109,7 +109,7 @@ STEPS: Final = (
     Step(
         "filters",
         "the planner against kube-scheduler's filter plugins, 20,000 random clusters",
-        ("python", "-m", "tests.support.filters", "--seeds", "0:20000"),
+        ("python", "-m", "testbed.filters", "--seeds", "0:20000"),
     ),
     *(
         Step(

@@ -11,8 +11,8 @@ from itertools import zip_longest
 from typing import Final, Literal
 
 from bireme.simulator.outcome import JobRecord, Outcome
-from tests.support.history.observed import ENDED, ObservedCluster, phase_of, planned_nodes
-from tests.support.history.records import Key, Record, in_order
+from testbed.history.observed import ENDED, ObservedCluster, phase_of, planned_nodes
+from testbed.history.records import Key, Record, in_order
 
 Kind = Literal["start", "stop", "resize"]
 Places = Mapping[tuple[str, str], int]

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from benchmarks.differential.scenarios import CLASSES, Scenario, Submission
 from benchmarks.differential.simulations import as_planned, is_unambiguous
-from tests.support.scenario.manifests import GPU, Manifest, annotations, queue, task, training_job
-from tools.controlplane.nodes import fake_nodes
+from testbed.controlplane.nodes import fake_nodes
+from testbed.scenario.manifests import GPU, Manifest, annotations, queue, task, training_job
 
 MAX_DRAWS: Final = 100
 MAX_SECONDS: Final = 32.0

@@ -18,13 +18,13 @@ from typing import Final
 from benchmarks.differential.course import Course, of_history
 from benchmarks.differential.scenarios import CLASSES, DEBOUNCE_SECONDS, ENVIRONMENT, Scenario
 from bireme.settings_source import variable_of
-from tests.support.history.recorder import Recorder
-from tests.support.scenario.clusters import install_api
-from tests.support.scenario.manifests import priority_class
-from tests.support.scenario.promises import judged
-from tests.support.scenario.tenant import ENDED, Tenant
-from tools.controlplane.cluster import Cluster
-from tools.controlplane.stack import BiremeStack
+from testbed.controlplane.cluster import Cluster
+from testbed.controlplane.stack import BiremeStack
+from testbed.history.recorder import Recorder
+from testbed.scenario.clusters import install_api
+from testbed.scenario.manifests import priority_class
+from testbed.scenario.promises import judged
+from testbed.scenario.tenant import ENDED, Tenant
 
 AFTER_THE_SECOND: Final = 0.1
 """Place of a submission in its second."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from bireme.settings_source import variable_of
-from tests.support.scenario.manifests import Manifest
+from testbed.scenario.manifests import Manifest
 
 CLASSES: Final[Mapping[str, int]] = {"calm": 10, "pressing": 100, "urgent": 1000}
 """PriorityClasses and their values."""

@@ -28,7 +28,7 @@ from bireme.simulator.physics.laws import MeasuredSpeed
 from bireme.simulator.physics.model import Physics
 from bireme.simulator.simulation import SimulationConfig, simulate
 from bireme.simulator.workload import Trace, TraceJob, job_of
-from tests.support.objects.facts import served, through_the_wire
+from testbed.objects.facts import served, through_the_wire
 
 UNENDING_SECONDS: Final = 1e6
 """The run time of pods without one: beyond every horizon."""

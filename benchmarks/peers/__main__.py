@@ -21,8 +21,8 @@ from benchmarks.peers.contest import FULL, QUICK, Load, Measured, measure
 from benchmarks.peers.others import Coscheduling, Kueue, Volcano, volcano_folder
 from benchmarks.peers.page import result
 from benchmarks.peers.sides import Bireme, Native, Side, Stock
-from tools.controlplane.binaries import CONTROL_PLANE, COSCHEDULING, KUEUE, build
-from tools.controlplane.errors import ControlPlaneError
+from testbed.controlplane.binaries import CONTROL_PLANE, COSCHEDULING, KUEUE, build
+from testbed.controlplane.errors import ControlPlaneError
 
 SIDES: Final[tuple[type[Side], ...]] = (Bireme, Stock, Native, Coscheduling, Volcano, Kueue)
 FOLDER: Final = SCRATCH / "peers"

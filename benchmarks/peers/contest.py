@@ -26,9 +26,9 @@ from benchmarks.report import Sample
 from benchmarks.timings.arena import PODS, Observed, Observer, each, follow
 from benchmarks.timings.workloads import NAMESPACE, replica_names
 from bireme.kube.client import ApiClient
-from tools.controlplane.cluster import Cluster
-from tools.controlplane.kwokctl import HEALTH_PATHS
-from tools.controlplane.nodes import fake_nodes
+from testbed.controlplane.cluster import Cluster
+from testbed.controlplane.kwokctl import HEALTH_PATHS
+from testbed.controlplane.nodes import fake_nodes
 
 GPUS_PER_NODE: Final = 8
 SETTLE_SECONDS: Final = 1.0

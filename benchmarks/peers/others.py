@@ -22,11 +22,11 @@ from benchmarks.peers.sides import (
 from benchmarks.timings.arena import Status
 from benchmarks.timings.workloads import NAMESPACE
 from bireme.core.gpus import GPU
-from tests.support.scenario.manifests import Manifest
-from tools.controlplane.binaries import COSCHEDULING, KUEUE, build, module_version, output
-from tools.controlplane.errors import ControlPlaneError
-from tools.controlplane.process import Process, free_ports
-from tools.controlplane.stack import scheduler_command
+from testbed.controlplane.binaries import COSCHEDULING, KUEUE, build, module_version, output
+from testbed.controlplane.errors import ControlPlaneError
+from testbed.controlplane.process import Process, free_ports
+from testbed.controlplane.stack import scheduler_command
+from testbed.scenario.manifests import Manifest
 
 LIMITS: Final = (f"--kube-api-qps={QPS}", f"--kube-api-burst={BURST}")
 

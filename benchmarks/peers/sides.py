@@ -14,12 +14,12 @@ from benchmarks.timings.arena import JOBS, Status
 from benchmarks.timings.workloads import NAMESPACE, plain_pods, training_job
 from bireme.core.gpus import GPU
 from bireme.kube import names
-from tests.support.scenario.clusters import install_api
-from tests.support.scenario.manifests import Manifest, queue
-from tools.controlplane.binaries import KUBERNETES_VERSION
-from tools.controlplane.cluster import Cluster
-from tools.controlplane.process import Process
-from tools.controlplane.stack import BiremeStack
+from testbed.controlplane.binaries import KUBERNETES_VERSION
+from testbed.controlplane.cluster import Cluster
+from testbed.controlplane.process import Process
+from testbed.controlplane.stack import BiremeStack
+from testbed.scenario.clusters import install_api
+from testbed.scenario.manifests import Manifest, queue
 
 QPS: Final = 5000
 BURST: Final = 10000

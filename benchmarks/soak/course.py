@@ -28,16 +28,16 @@ from benchmarks.soak.faults import (
 )
 from benchmarks.soak.load import CLASSES, GPUS, NODES, QUEUES, Load
 from benchmarks.soak.samples import Sampler
-from tests.support.faultproxy import FaultProxy
-from tests.support.history.records import Record, in_order
-from tests.support.scenario.clusters import install_api
-from tests.support.scenario.manifests import priority_class
-from tests.support.scenario.promises import BrokenPromisesError, History, judged
-from tests.support.scenario.tenant import ENDED, Tenant
-from tools.controlplane.cluster import Cluster
-from tools.controlplane.kwokctl import Arguments
-from tools.controlplane.nodes import fake_nodes
-from tools.controlplane.stack import BiremeStack, Keeper
+from testbed.controlplane.cluster import Cluster
+from testbed.controlplane.kwokctl import Arguments
+from testbed.controlplane.nodes import fake_nodes
+from testbed.controlplane.stack import BiremeStack, Keeper
+from testbed.faultproxy import FaultProxy
+from testbed.history.records import Record, in_order
+from testbed.scenario.clusters import install_api
+from testbed.scenario.manifests import priority_class
+from testbed.scenario.promises import BrokenPromisesError, History, judged
+from testbed.scenario.tenant import ENDED, Tenant
 
 TENANTS: Final = 4
 SAMPLE_SECONDS: Final = 10.0

@@ -11,12 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from tests.support.fakeapi.faults import Fault, every, writes
-from tests.support.faultproxy import FaultProxy
-from tests.support.scenario.tenant import Tenant
-from tools.controlplane.nodes import fake_nodes
-from tools.controlplane.process import Process
-from tools.controlplane.stack import BiremeStack, Keeper
+from testbed.controlplane.nodes import fake_nodes
+from testbed.controlplane.process import Process
+from testbed.controlplane.stack import BiremeStack, Keeper
+from testbed.fakeapi.faults import Fault, every, writes
+from testbed.faultproxy import FaultProxy
+from testbed.scenario.tenant import Tenant
 
 LEASE_SECONDS: Final = 20
 """Shorter than a pause or a restart below, a leader would end with its lease."""

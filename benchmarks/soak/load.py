@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from tests.support.scenario.manifests import (
+from testbed.controlplane.errors import ControlPlaneError
+from testbed.scenario.manifests import (
     Manifest,
     annotations,
     batch_job,
@@ -23,8 +24,7 @@ from tests.support.scenario.manifests import (
     torch_job,
     training_job,
 )
-from tests.support.scenario.tenant import Tenant
-from tools.controlplane.errors import ControlPlaneError
+from testbed.scenario.tenant import Tenant
 
 NODES: Final = 8
 GPUS: Final = 8

@@ -15,9 +15,9 @@ import psutil
 from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks.machine import MIB
-from tools.controlplane.cluster import Cluster
-from tools.controlplane.errors import ControlPlaneError
-from tools.controlplane.stack import BiremeStack
+from testbed.controlplane.cluster import Cluster
+from testbed.controlplane.errors import ControlPlaneError
+from testbed.controlplane.stack import BiremeStack
 
 COMPONENTS: Final = {
     "kube-apiserver": "kube-apiserver",

@@ -15,7 +15,7 @@ from benchmarks.report import Result, Row, Sample, Table
 from benchmarks.timings.arena import Arena, arena
 from benchmarks.timings.cases import Run
 from benchmarks.timings.gangs import Workload
-from tools.controlplane.binaries import cache_root, find_go
+from testbed.controlplane.binaries import cache_root, find_go
 
 _SECONDS: Final = 30
 _PARTS: Final = {

@@ -22,13 +22,13 @@ from bireme.kube import names
 from bireme.kube.client import ApiClient, ApiError, Params
 from bireme.kube.wire import WatchEvent
 from bireme_operator.settings import OperatorSettings
-from tests.support.scenario import helm
-from tests.support.scenario.clusters import install_api
-from tests.support.scenario.manifests import Manifest, queue
-from tools.controlplane.cluster import Cluster
-from tools.controlplane.kwokctl import FAIRNESS, HEALTH_PATHS
-from tools.controlplane.nodes import fake_nodes
-from tools.controlplane.stack import BiremeStack
+from testbed.controlplane.cluster import Cluster
+from testbed.controlplane.kwokctl import FAIRNESS, HEALTH_PATHS
+from testbed.controlplane.nodes import fake_nodes
+from testbed.controlplane.stack import BiremeStack
+from testbed.scenario import helm
+from testbed.scenario.clusters import install_api
+from testbed.scenario.manifests import Manifest, queue
 
 # Observation is by a watch of our own and the monotonic clock: times in objects have whole seconds;
 # the moment of an event here is good to a millisecond or two, and the same for both sides.

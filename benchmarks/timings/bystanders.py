@@ -20,8 +20,8 @@ from benchmarks.report import Aim, Result, Row, Sample, at_most
 from benchmarks.timings.arena import PODS, Arena, arena
 from benchmarks.timings.cases import Run
 from benchmarks.timings.workloads import NAMESPACE
-from tests.support.scenario.manifests import Manifest
-from tools.controlplane.process import Process
+from testbed.controlplane.process import Process
+from testbed.scenario.manifests import Manifest
 
 _PODS_PER_SECOND: Final = 20.0
 _WARM_UP_PODS: Final = 40

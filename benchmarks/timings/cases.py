@@ -15,7 +15,7 @@ import msgspec
 
 from benchmarks import ROOT
 from benchmarks.report import Result
-from tools.controlplane.process import Process, free_ports
+from testbed.controlplane.process import Process, free_ports
 
 T = TypeVar("T")
 

@@ -19,9 +19,9 @@ from benchmarks.timings import round_trips
 from benchmarks.timings.bare_servers import UVICORN, UVLOOP
 from benchmarks.timings.cases import PORTS, Run, program, running
 from benchmarks.timings.populated_api import PopulatedApi
-from tests.support.fakeapi import FakeApi
-from tests.support.scenario.manifests import Manifest
-from tools.controlplane.process import Process, free_ports
+from testbed.controlplane.process import Process, free_ports
+from testbed.fakeapi import FakeApi
+from testbed.scenario.manifests import Manifest
 
 _MODES: Final = {"Pinned": "planned pod", "Score": "pod in score mode"}
 _VERBS: Final = ("filter", "prioritize")

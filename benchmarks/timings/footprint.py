@@ -17,7 +17,7 @@ from benchmarks.timings.cases import PORTS, Run, metrics_of, program, running
 from benchmarks.timings.populated_api import PopulatedApi
 from benchmarks.timings.workloads import NAMESPACE
 from bireme.kube import names
-from tests.support.fakeapi import FakeApi
+from testbed.fakeapi import FakeApi
 
 _AIM_MIB: Final = 300.0
 _SETTLE_SECONDS: Final = 30

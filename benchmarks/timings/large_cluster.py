@@ -21,11 +21,11 @@ from bireme.kube import names, plans, quantities, wire
 from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.pod_builder import PodFactory
 from bireme.kube.training_jobs import from_manifest
-from tests.support.objects.facts import through_the_wire
-from tests.support.scenario.clusters import install_api
-from tests.support.scenario.manifests import Manifest, queue
-from tools.controlplane.cluster import Cluster
-from tools.controlplane.nodes import fake_nodes
+from testbed.controlplane.cluster import Cluster
+from testbed.controlplane.nodes import fake_nodes
+from testbed.objects.facts import through_the_wire
+from testbed.scenario.clusters import install_api
+from testbed.scenario.manifests import Manifest, queue
 
 STARTED: Final = 1_790_000_000.0
 """When everything was created and planned, POSIX seconds."""

@@ -24,8 +24,8 @@ from bireme.registry import make_policy
 from bireme.rl import builtin, lookup
 from bireme.rl.components import parts_of
 from bireme.testing import a_gang, a_task
-from tests.support.fakeapi import FakeApi
-from tools.controlplane.process import Process
+from testbed.controlplane.process import Process
+from testbed.fakeapi import FakeApi
 
 PLACER: Final = "das"
 FILLS: Final = (97, 10)

@@ -18,8 +18,8 @@ from bireme.core.pool_history import HISTORY_DAYS, PoolHistory
 from bireme.core.times import DAY, HOUR
 from bireme.kube.api.node_pool_scaler import history_manifest
 from bireme.training.gru.recipe import demand
-from tests.support.fakeapi import FakeApi
-from tests.support.operator_term.nightly import put
+from testbed.fakeapi import FakeApi
+from testbed.operator_term.nightly import put
 
 _AIM_SECONDS: Final = 120.0
 _AIM_MIB: Final = 500.0

@@ -11,10 +11,10 @@ from bireme.kube import names, plans, quantities, wire
 from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.pod_builder import PodFactory
 from bireme.kube.training_jobs import from_manifest
-from tests.support.fakeapi import FakeApi
-from tests.support.objects.facts import through_the_wire
-from tests.support.scenario.manifests import Manifest
-from tools.controlplane.nodes import fake_nodes
+from testbed.controlplane.nodes import fake_nodes
+from testbed.fakeapi import FakeApi
+from testbed.objects.facts import through_the_wire
+from testbed.scenario.manifests import Manifest
 
 _STARTED: Final = quantities.format_timestamp(1_893_456_000.0)
 """Creation time of everything."""

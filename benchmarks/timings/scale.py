@@ -24,7 +24,7 @@ from benchmarks.timings.large_cluster import LargeCluster, Size, large_cluster, 
 from benchmarks.timings.workloads import NAMESPACE, training_job
 from bireme.kube import names, wire
 from bireme.kube.client import ApiClient, Params
-from tools.controlplane.process import Process
+from testbed.controlplane.process import Process
 
 _JOBS: Final = names.path("trainingjobs", NAMESPACE)
 _PODS: Final = f"/api/v1/namespaces/{NAMESPACE}/pods"

@@ -34,7 +34,7 @@ from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.registry import make_policy
 from bireme.testing import a_gang, a_running, a_snapshot, a_task, with_running
-from tests.support.hostile_shapes import (
+from testbed.hostile_shapes import (
     a_cluster,
     one_shape,
     own_node_affinity,

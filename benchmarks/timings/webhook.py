@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 from aiohttp import web
 
-from tools.controlplane.cluster import Cluster
+from testbed.controlplane.cluster import Cluster
 
 _CONFIGURATIONS: Final = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 _NAME: Final = "slow.bench.bireme.dev"

@@ -3,8 +3,8 @@
 from typing import Final
 
 from bireme.core.gpus import GPU
-from tests.support.scenario import manifests
-from tests.support.scenario.manifests import Manifest, annotations, task
+from testbed.scenario import manifests
+from testbed.scenario.manifests import Manifest, annotations, task
 
 NAMESPACE: Final = "bench"
 GANG_LABEL: Final = "gang"

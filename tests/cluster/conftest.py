@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.scenario import promises
-from tests.support.scenario.tenant import Tenant
-from tools.controlplane.cluster import Cluster
-from tools.controlplane.stack import BiremeStack
+from testbed.controlplane.cluster import Cluster
+from testbed.controlplane.stack import BiremeStack
+from testbed.scenario import promises
+from testbed.scenario.tenant import Tenant
 
 
 def unique_name(prefix: str) -> str:

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.scenario.at_once import at_once, starts_at_once, waits_at_once
-from tests.support.scenario.clusters import gpu_stack
-from tests.support.scenario.manifests import GPU, Manifest, pod_spec, queue, task, training_job
-from tests.support.scenario.tenant import Tenant
-from tools.controlplane.stack import BiremeStack
+from testbed.controlplane.stack import BiremeStack
+from testbed.scenario.at_once import at_once, starts_at_once, waits_at_once
+from testbed.scenario.clusters import gpu_stack
+from testbed.scenario.manifests import GPU, Manifest, pod_spec, queue, task, training_job
+from testbed.scenario.tenant import Tenant
 
 pytestmark = pytest.mark.cluster
 POLICIES = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies"

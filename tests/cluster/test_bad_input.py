@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.scenario.clusters import gpu_stack, install_api
-from tests.support.scenario.manifests import (
+from testbed.controlplane.stack import BiremeStack
+from testbed.scenario.clusters import gpu_stack, install_api
+from testbed.scenario.manifests import (
     PLAN_GATE,
     POD_GROUP_LABEL,
     Manifest,
@@ -23,9 +24,8 @@ from tests.support.scenario.manifests import (
     torch_job,
     training_job,
 )
-from tests.support.scenario.promises import history_of
-from tests.support.scenario.tenant import Tenant, uids_of
-from tools.controlplane.stack import BiremeStack
+from testbed.scenario.promises import history_of
+from testbed.scenario.tenant import Tenant, uids_of
 
 pytestmark = pytest.mark.cluster
 

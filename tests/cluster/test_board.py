@@ -11,12 +11,12 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser
 
-from tests.support.board import PAGES, Visitor, board, chromium
-from tests.support.scenario.clusters import gpu_stack
-from tests.support.scenario.manifests import task, training_job
-from tests.support.scenario.tenant import Tenant
-from tests.support.scenario.waiting import eventually
-from tools.controlplane.stack import BiremeStack
+from testbed.board import PAGES, Visitor, board, chromium
+from testbed.controlplane.stack import BiremeStack
+from testbed.scenario.clusters import gpu_stack
+from testbed.scenario.manifests import task, training_job
+from testbed.scenario.tenant import Tenant
+from testbed.scenario.waiting import eventually
 
 pytestmark = pytest.mark.cluster
 _GPUS = 8

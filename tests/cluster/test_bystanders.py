@@ -9,11 +9,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.scenario.clusters import gpu_stack
-from tests.support.scenario.manifests import annotations, pod, task, torch_job, training_job
-from tests.support.scenario.tenant import Tenant
-from tests.support.scenario.waiting import eventually
-from tools.controlplane.stack import BiremeStack
+from testbed.controlplane.stack import BiremeStack
+from testbed.scenario.clusters import gpu_stack
+from testbed.scenario.manifests import annotations, pod, task, torch_job, training_job
+from testbed.scenario.tenant import Tenant
+from testbed.scenario.waiting import eventually
 
 pytestmark = pytest.mark.cluster
 

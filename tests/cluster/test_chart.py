@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.scenario.helm import CHART, Helm, pods_of
-from tests.support.scenario.manifests import queue
-from tools.controlplane.api import Manifest
-from tools.controlplane.cluster import Cluster
+from testbed.controlplane.api import Manifest
+from testbed.controlplane.cluster import Cluster
+from testbed.scenario.helm import CHART, Helm, pods_of
+from testbed.scenario.manifests import queue
 
 pytestmark = pytest.mark.cluster
 

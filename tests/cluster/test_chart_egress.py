@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.support.scenario.helm import Helm
-from tools.controlplane.api import Manifest
+from testbed.controlplane.api import Manifest
+from testbed.scenario.helm import Helm
 
 pytestmark = pytest.mark.cluster
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.scenario.helm import Helm, installed, running
-from tests.support.scenario.manifests import task, training_job
-from tools.controlplane.cluster import Cluster
-from tools.controlplane.kwokctl import FAIRNESS
-from tools.controlplane.nodes import fake_nodes
-from tools.controlplane.waiting import wait_until
+from testbed.controlplane.cluster import Cluster
+from testbed.controlplane.kwokctl import FAIRNESS
+from testbed.controlplane.nodes import fake_nodes
+from testbed.controlplane.waiting import wait_until
+from testbed.scenario.helm import Helm, installed, running
+from testbed.scenario.manifests import task, training_job
 
 pytestmark = pytest.mark.cluster
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.fakeapi import FakeApi
-from tests.support.fakeapi.server import kubeconfig_of
-from tests.support.scenario.helm import CHART
-from tools.controlplane.binaries import HELM, build
+from testbed.controlplane.binaries import HELM, build
+from testbed.fakeapi import FakeApi
+from testbed.fakeapi.server import kubeconfig_of
+from testbed.scenario.helm import CHART
 
 pytestmark = pytest.mark.cluster
 

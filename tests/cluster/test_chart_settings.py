@@ -9,8 +9,8 @@ from pydantic.alias_generators import to_camel
 
 from bireme_extender.settings import ExtenderSettings
 from bireme_operator.settings import OperatorSettings
-from tests.support.scenario.helm import CHART, Helm, pods_of
-from tools.controlplane.api import Manifest
+from testbed.controlplane.api import Manifest
+from testbed.scenario.helm import CHART, Helm, pods_of
 from tools.docs.reference import schema
 
 pytestmark = pytest.mark.cluster

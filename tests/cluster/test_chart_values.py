@@ -14,9 +14,9 @@ import pytest
 import yaml
 
 from bireme.kube.api.training_job import TrainingJob
-from tests.support.scenario.helm import CHART, Helm, pods_of
-from tools.controlplane.api import Manifest
-from tools.controlplane.cluster import Cluster
+from testbed.controlplane.api import Manifest
+from testbed.controlplane.cluster import Cluster
+from testbed.scenario.helm import CHART, Helm, pods_of
 
 pytestmark = pytest.mark.cluster
 

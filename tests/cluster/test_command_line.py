@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from bireme.cli import main
-from tests.support.scenario.clusters import gpu_stack
-from tests.support.scenario.manifests import task, training_job
-from tests.support.scenario.promises import history_of
-from tests.support.scenario.tenant import Tenant
-from tools.controlplane.stack import BiremeStack
+from testbed.controlplane.stack import BiremeStack
+from testbed.scenario.clusters import gpu_stack
+from testbed.scenario.manifests import task, training_job
+from testbed.scenario.promises import history_of
+from testbed.scenario.tenant import Tenant
 
 pytestmark = pytest.mark.cluster
 EXAMPLES = Path(__file__).parents[2] / "manifests" / "examples"

@@ -15,15 +15,15 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.support.scenario import promises
-from tools.controlplane.api import Manifest
-from tools.controlplane.binaries import KUBERNETES_VERSION
-from tools.controlplane.cluster import Cluster, clusters_folder, known_clusters, stop_orphans
-from tools.controlplane.errors import ControlPlaneError
-from tools.controlplane.nodes import fake_nodes
-from tools.controlplane.process import answers, ended, processes_from
-from tools.controlplane.stack import BiremeStack
-from tools.controlplane.waiting import wait_until
+from testbed.controlplane.api import Manifest
+from testbed.controlplane.binaries import KUBERNETES_VERSION
+from testbed.controlplane.cluster import Cluster, clusters_folder, known_clusters, stop_orphans
+from testbed.controlplane.errors import ControlPlaneError
+from testbed.controlplane.nodes import fake_nodes
+from testbed.controlplane.process import answers, ended, processes_from
+from testbed.controlplane.stack import BiremeStack
+from testbed.controlplane.waiting import wait_until
+from testbed.scenario import promises
 
 ROOT = Path(__file__).parents[2]
 CRDS = ROOT / "charts" / "bireme" / "files" / "crds"
@@ -261,7 +261,7 @@ def test_component_that_was_stopped_comes_back_and_old_watches_expire(own_cluste
 def test_cluster_of_a_killed_program_is_cleared_away(tmp_path: Path) -> None:
     name = f"orphan-{time.monotonic_ns() % 10**9}"
     program = (
-        "import time; from tools.controlplane.cluster import Cluster;"
+        "import time; from testbed.controlplane.cluster import Cluster;"
         f"Cluster.start({name!r}); print('up', flush=True); time.sleep(600)"
     )
     log = tmp_path / "log"

@@ -6,8 +6,9 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.support.scenario.clusters import gpu_cluster
-from tests.support.scenario.manifests import (
+from testbed.controlplane.stack import BiremeStack, Keeper
+from testbed.scenario.clusters import gpu_cluster
+from testbed.scenario.manifests import (
     Manifest,
     batch_job,
     member_template,
@@ -16,9 +17,8 @@ from tests.support.scenario.manifests import (
     torch_job,
     training_job,
 )
-from tests.support.scenario.promises import REST_SECONDS, history_of
-from tests.support.scenario.tenant import Tenant, nodes_of
-from tools.controlplane.stack import BiremeStack, Keeper
+from testbed.scenario.promises import REST_SECONDS, history_of
+from testbed.scenario.tenant import Tenant, nodes_of
 
 pytestmark = pytest.mark.cluster
 

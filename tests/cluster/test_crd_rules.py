@@ -17,7 +17,7 @@ import yaml
 from bireme.core.nodes import HOSTNAME_LABEL
 from bireme.kube import crd, names, quantities
 from bireme.kube.crd import KINDS
-from tools.controlplane.cluster import Cluster
+from testbed.controlplane.cluster import Cluster
 
 pytestmark = pytest.mark.cluster
 

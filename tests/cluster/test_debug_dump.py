@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from bireme.cli import main
-from tests.support.scenario.clusters import PATIENT, gpu_cluster
-from tests.support.scenario.helm import Helm, account_kubeconfig
-from tests.support.scenario.manifests import task, training_job
-from tests.support.scenario.tenant import Tenant
-from tools.controlplane.leader import SYSTEM, own_address, serve_leader
-from tools.controlplane.stack import BiremeStack
+from testbed.controlplane.leader import SYSTEM, own_address, serve_leader
+from testbed.controlplane.stack import BiremeStack
+from testbed.scenario.clusters import PATIENT, gpu_cluster
+from testbed.scenario.helm import Helm, account_kubeconfig
+from testbed.scenario.manifests import task, training_job
+from testbed.scenario.tenant import Tenant
 
 pytestmark = pytest.mark.cluster
 

@@ -15,9 +15,9 @@ import psutil
 import pytest
 
 from bireme.cli import main as bireme
-from tests.support.scenario.waiting import eventually
-from tools.controlplane.cluster import Cluster, known_clusters
-from tools.controlplane.process import ended, processes_from
+from testbed.controlplane.cluster import Cluster, known_clusters
+from testbed.controlplane.process import ended, processes_from
+from testbed.scenario.waiting import eventually
 from tools.demo.clusters import ROOT
 
 pytestmark = pytest.mark.cluster

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.objects.devices import (
+from testbed.controlplane.stack import BiremeStack
+from testbed.objects.devices import (
     DRIVER,
     claim_template,
     claims,
@@ -19,11 +20,10 @@ from tests.support.objects.devices import (
     request,
     resource_slice,
 )
-from tests.support.scenario.clusters import gpu_stack
-from tests.support.scenario.manifests import GPU, Manifest, pod_spec, task, training_job
-from tests.support.scenario.tenant import Tenant, nodes_of
-from tests.support.scenario.waiting import always
-from tools.controlplane.stack import BiremeStack
+from testbed.scenario.clusters import gpu_stack
+from testbed.scenario.manifests import GPU, Manifest, pod_spec, task, training_job
+from testbed.scenario.tenant import Tenant, nodes_of
+from testbed.scenario.waiting import always
 
 pytestmark = pytest.mark.cluster
 

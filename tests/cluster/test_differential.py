@@ -13,9 +13,9 @@ from benchmarks.differential.drawing import scenario_of
 from benchmarks.differential.runner import carry_out, ground
 from benchmarks.differential.scenarios import Scenario, Submission
 from benchmarks.differential.verdicts import Verdict, line_of, verdict_on
-from tests.support.scenario.manifests import annotations, queue, task, training_job
-from tools.controlplane.nodes import fake_nodes
-from tools.controlplane.stack import BiremeStack
+from testbed.controlplane.nodes import fake_nodes
+from testbed.controlplane.stack import BiremeStack
+from testbed.scenario.manifests import annotations, queue, task, training_job
 
 pytestmark = pytest.mark.cluster
 SEEDS = (0,)

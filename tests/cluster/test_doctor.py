@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from bireme.cli import main
-from tests.support.scenario import helm as scenario_helm
-from tests.support.scenario.helm import NAMESPACE, Helm, container, install, running
-from tests.support.scenario.waiting import eventually
-from tools.controlplane.nodes import fake_nodes
-from tools.controlplane.stack import BiremeStack
+from testbed.controlplane.nodes import fake_nodes
+from testbed.controlplane.stack import BiremeStack
+from testbed.scenario import helm as scenario_helm
+from testbed.scenario.helm import NAMESPACE, Helm, container, install, running
+from testbed.scenario.waiting import eventually
 
 pytestmark = pytest.mark.cluster
 

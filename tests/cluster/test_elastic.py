@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from tests.support.history.observed import planned_nodes
-from tests.support.history.observer import check
-from tests.support.history.recorder import Recorder
-from tests.support.history.records import Record, in_order
-from tests.support.scenario.clusters import gpu_stack
-from tests.support.scenario.manifests import Manifest, priority_class, task, training_job
-from tests.support.scenario.tenant import Tenant, environment, nodes_of, uids_of
-from tests.support.scenario.waiting import always
-from tools.controlplane.stack import BiremeStack
+from testbed.controlplane.stack import BiremeStack
+from testbed.history.observed import planned_nodes
+from testbed.history.observer import check
+from testbed.history.recorder import Recorder
+from testbed.history.records import Record, in_order
+from testbed.scenario.clusters import gpu_stack
+from testbed.scenario.manifests import Manifest, priority_class, task, training_job
+from testbed.scenario.tenant import Tenant, environment, nodes_of, uids_of
+from testbed.scenario.waiting import always
 
 pytestmark = pytest.mark.cluster
 

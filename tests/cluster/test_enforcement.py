@@ -13,9 +13,11 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from tests.support.scenario import helm as scenario_helm
-from tests.support.scenario.helm import NAMESPACE, Helm, install, running
-from tests.support.scenario.manifests import (
+from testbed.controlplane.nodes import fake_nodes
+from testbed.controlplane.stack import BiremeStack
+from testbed.scenario import helm as scenario_helm
+from testbed.scenario.helm import NAMESPACE, Helm, install, running
+from testbed.scenario.manifests import (
     GPU,
     PLAN_GATE,
     Manifest,
@@ -29,11 +31,9 @@ from tests.support.scenario.manifests import (
     task,
     training_job,
 )
-from tests.support.scenario.pools import pool_scaler
-from tests.support.scenario.tenant import Tenant, nodes_of
-from tests.support.scenario.waiting import eventually
-from tools.controlplane.nodes import fake_nodes
-from tools.controlplane.stack import BiremeStack
+from testbed.scenario.pools import pool_scaler
+from testbed.scenario.tenant import Tenant, nodes_of
+from testbed.scenario.waiting import eventually
 
 pytestmark = pytest.mark.cluster
 

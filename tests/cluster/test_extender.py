@@ -16,12 +16,12 @@ from bireme.core.gpus import GPU
 from bireme.kube import crd, names, pods
 from bireme.kube.crd import KINDS
 from bireme_extender.cache import PLANNED
-from tests.support.scenario.promises import judged
-from tools.controlplane.api import Manifest
-from tools.controlplane.cluster import Cluster
-from tools.controlplane.nodes import fake_nodes
-from tools.controlplane.stack import BiremeStack
-from tools.controlplane.waiting import wait_until
+from testbed.controlplane.api import Manifest
+from testbed.controlplane.cluster import Cluster
+from testbed.controlplane.nodes import fake_nodes
+from testbed.controlplane.stack import BiremeStack
+from testbed.controlplane.waiting import wait_until
+from testbed.scenario.promises import judged
 
 BY_HAND = dict.fromkeys(("job-lost", "places-kept"), "no operator sees to the jobs")
 REQUESTS = {"cpu": "4", "memory": "16Gi", GPU: "1"}

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.scenario.clusters import gpu_stack
-from tests.support.scenario.manifests import Manifest, pod_spec, task, training_job
-from tests.support.scenario.tenant import Tenant
-from tools.controlplane.stack import BiremeStack
+from testbed.controlplane.stack import BiremeStack
+from testbed.scenario.clusters import gpu_stack
+from testbed.scenario.manifests import Manifest, pod_spec, task, training_job
+from testbed.scenario.tenant import Tenant
 
 pytestmark = pytest.mark.cluster
 

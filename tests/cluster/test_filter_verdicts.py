@@ -13,8 +13,8 @@ import yaml
 
 from bireme.core.pod_constraints import Toleration
 from bireme.kube import pods
-from tests.support.filters.comparison import DISABLED, PLANNED, VerdictCounts, compared
-from tests.support.filters.judge import Judge
+from testbed.filters.comparison import DISABLED, PLANNED, VerdictCounts, compared
+from testbed.filters.judge import Judge
 
 PAGE = Path(__file__).parents[2] / "docs" / "scheduler-plugins.md"
 CONFIG = Path(__file__).parents[2] / "manifests" / "scheduler-config.yaml"

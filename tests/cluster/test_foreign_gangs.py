@@ -5,8 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 from bireme.kube import names
-from tests.support.scenario.clusters import gpu_stack
-from tests.support.scenario.manifests import (
+from testbed.controlplane.stack import BiremeStack
+from testbed.scenario.clusters import gpu_stack
+from testbed.scenario.manifests import (
     POD_GROUP_LABEL,
     Manifest,
     annotations,
@@ -18,9 +19,8 @@ from tests.support.scenario.manifests import (
     task,
     training_job,
 )
-from tests.support.scenario.tenant import Tenant, nodes_of, uids_of
-from tests.support.scenario.waiting import always
-from tools.controlplane.stack import BiremeStack
+from testbed.scenario.tenant import Tenant, nodes_of, uids_of
+from testbed.scenario.waiting import always
 
 pytestmark = pytest.mark.cluster
 

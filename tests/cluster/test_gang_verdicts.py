@@ -9,15 +9,15 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
 
+from testbed.controlplane.cluster import Cluster
+from testbed.controlplane.nodes import KWOK_ANNOTATION
+from testbed.controlplane.waiting import wait_until
+from testbed.filters.comparison import PLANNED
+from testbed.filters.drawing import NAMESPACE, Gangs, gangs_of
+from testbed.filters.judge import Judge
+from testbed.filters.sequences import Course, JudgedCluster, followed
+from testbed.scenario.manifests import Manifest
 from tests.cluster.conftest import unique_name
-from tests.support.filters.comparison import PLANNED
-from tests.support.filters.drawing import NAMESPACE, Gangs, gangs_of
-from tests.support.filters.judge import Judge
-from tests.support.filters.sequences import Course, JudgedCluster, followed
-from tests.support.scenario.manifests import Manifest
-from tools.controlplane.cluster import Cluster
-from tools.controlplane.nodes import KWOK_ANNOTATION
-from tools.controlplane.waiting import wait_until
 
 JUDGED = range(150)
 BOUND = range(1000, 1004)

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.scenario.clusters import gpu_stack
-from tests.support.scenario.manifests import (
+from testbed.controlplane.stack import BiremeStack
+from testbed.scenario.clusters import gpu_stack
+from testbed.scenario.manifests import (
     POD_GROUP_LABEL,
     Manifest,
     batch_job,
@@ -14,10 +15,9 @@ from tests.support.scenario.manifests import (
     pod_group,
     stateful_set,
 )
-from tests.support.scenario.promises import history_of
-from tests.support.scenario.tenant import Tenant, nodes_of, uids_of
-from tests.support.scenario.waiting import always
-from tools.controlplane.stack import BiremeStack
+from testbed.scenario.promises import history_of
+from testbed.scenario.tenant import Tenant, nodes_of, uids_of
+from testbed.scenario.waiting import always
 
 pytestmark = pytest.mark.cluster
 

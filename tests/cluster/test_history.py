@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.faultproxy import FaultProxy
-from tests.support.history.recorder import Recorder
-from tests.support.history.records import in_order, read
-from tests.support.scenario.clusters import gpu_cluster
-from tests.support.scenario.manifests import Manifest, queue
-from tools.controlplane.cluster import Cluster
+from testbed.controlplane.cluster import Cluster
+from testbed.faultproxy import FaultProxy
+from testbed.history.recorder import Recorder
+from testbed.history.records import in_order, read
+from testbed.scenario.clusters import gpu_cluster
+from testbed.scenario.manifests import Manifest, queue
 
 pytestmark = pytest.mark.cluster
 QUEUES = "/apis/bireme.dev/v1alpha1/queues"
@@ -88,7 +88,7 @@ def test_expired_history_is_a_gap_and_deletions_in_it_are_reported(
 def test_server_that_does_not_answer_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tests.support.history.recorder.START_SECONDS", 1.0)
+    monkeypatch.setattr("testbed.history.recorder.START_SECONDS", 1.0)
     config = tmp_path / "kubeconfig"
     config.write_text(
         "clusters: [{cluster: {server: 'http://127.0.0.1:9'}}]\nusers: [{user: {}}]\n"

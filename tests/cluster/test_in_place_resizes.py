@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from tests.support.scenario import helm as scenario_helm
-from tests.support.scenario.helm import Helm, running
-from tests.support.scenario.manifests import pod, pod_group, queue, task, training_job
-from tests.support.scenario.tenant import Tenant
-from tools.controlplane.nodes import fake_nodes
-from tools.controlplane.stack import BiremeStack
+from testbed.controlplane.nodes import fake_nodes
+from testbed.controlplane.stack import BiremeStack
+from testbed.scenario import helm as scenario_helm
+from testbed.scenario.helm import Helm, running
+from testbed.scenario.manifests import pod, pod_group, queue, task, training_job
+from testbed.scenario.tenant import Tenant
 
 pytestmark = pytest.mark.cluster
 

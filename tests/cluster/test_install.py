@@ -16,8 +16,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.scenario import helm as scenario_helm
-from tests.support.scenario.helm import (
+from testbed.controlplane.nodes import fake_nodes
+from testbed.controlplane.process import Process, free_ports
+from testbed.controlplane.stack import BiremeStack, scheduler_command
+from testbed.scenario import helm as scenario_helm
+from testbed.scenario.helm import (
     NAMESPACE,
     Helm,
     config_map,
@@ -26,7 +29,7 @@ from tests.support.scenario.helm import (
     running,
     uninstall,
 )
-from tests.support.scenario.manifests import (
+from testbed.scenario.manifests import (
     annotations,
     batch_job,
     member_template,
@@ -37,10 +40,7 @@ from tests.support.scenario.manifests import (
     task,
     training_job,
 )
-from tests.support.scenario.tenant import Tenant, uids_of
-from tools.controlplane.nodes import fake_nodes
-from tools.controlplane.process import Process, free_ports
-from tools.controlplane.stack import BiremeStack, scheduler_command
+from testbed.scenario.tenant import Tenant, uids_of
 
 pytestmark = pytest.mark.cluster
 

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.scenario.clusters import gpu_stack
-from tests.support.scenario.manifests import Manifest, annotations, task, torch_job, training_job
-from tests.support.scenario.tenant import Tenant, uids_of
-from tests.support.scenario.waiting import always
-from tools.controlplane.stack import BiremeStack
+from testbed.controlplane.stack import BiremeStack
+from testbed.scenario.clusters import gpu_stack
+from testbed.scenario.manifests import Manifest, annotations, task, torch_job, training_job
+from testbed.scenario.tenant import Tenant, uids_of
+from testbed.scenario.waiting import always
 
 pytestmark = pytest.mark.cluster
 

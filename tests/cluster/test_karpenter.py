@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.scenario.manifests import pod_spec
-from tests.support.scenario.pools import await_nodes, nodes_of_pool
-from tests.support.scenario.tenant import Tenant
-from tools.controlplane.cluster import Cluster
-from tools.controlplane.karpenter import karpenter, static_pool
-from tools.controlplane.nodes import GPU
+from testbed.controlplane.cluster import Cluster
+from testbed.controlplane.karpenter import karpenter, static_pool
+from testbed.controlplane.nodes import GPU
+from testbed.scenario.manifests import pod_spec
+from testbed.scenario.pools import await_nodes, nodes_of_pool
+from testbed.scenario.tenant import Tenant
 
 pytestmark = pytest.mark.cluster
 

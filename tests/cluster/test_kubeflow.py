@@ -9,8 +9,10 @@ from typing import Any, Final
 import pytest
 
 from bireme.cli import main
-from tests.support.scenario.clusters import gpu_stack
-from tests.support.scenario.manifests import (
+from testbed.controlplane.kubeflow import training_operator
+from testbed.controlplane.stack import BiremeStack
+from testbed.scenario.clusters import gpu_stack
+from testbed.scenario.manifests import (
     Manifest,
     annotations,
     documents,
@@ -20,10 +22,8 @@ from tests.support.scenario.manifests import (
     task,
     training_job,
 )
-from tests.support.scenario.tenant import KUBEFLOW_KINDS, Tenant, environment, nodes_of, uids_of
-from tests.support.scenario.waiting import always
-from tools.controlplane.kubeflow import training_operator
-from tools.controlplane.stack import BiremeStack
+from testbed.scenario.tenant import KUBEFLOW_KINDS, Tenant, environment, nodes_of, uids_of
+from testbed.scenario.waiting import always
 
 _SHAPES: Final = {
     "PyTorchJob": ("pytorchReplicaSpecs", "pytorch"),

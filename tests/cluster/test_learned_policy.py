@@ -19,12 +19,12 @@ from bireme.replay.writer import outline_of
 from bireme.rl import encoders, lookup
 from bireme.rl.checkpoint import OUTPUTS
 from bireme.rl.components import LearnedScorer
-from tests.support.networks import checkpoints, graphs
-from tests.support.scenario.clusters import gpu_stack
-from tests.support.scenario.manifests import Manifest, scheduling_policy, task, training_job
-from tests.support.scenario.tenant import Tenant, nodes_of
-from tests.support.scenario.waiting import always
-from tools.controlplane.stack import BiremeStack
+from testbed.controlplane.stack import BiremeStack
+from testbed.networks import checkpoints, graphs
+from testbed.scenario.clusters import gpu_stack
+from testbed.scenario.manifests import Manifest, scheduling_policy, task, training_job
+from testbed.scenario.tenant import Tenant, nodes_of
+from testbed.scenario.waiting import always
 
 pytestmark = pytest.mark.cluster
 

@@ -6,9 +6,10 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.support.faultproxy import FaultProxy, Write
-from tests.support.scenario.clusters import gpu_cluster
-from tests.support.scenario.manifests import (
+from testbed.controlplane.stack import BiremeStack
+from testbed.faultproxy import FaultProxy, Write
+from testbed.scenario.clusters import gpu_cluster
+from testbed.scenario.manifests import (
     annotations,
     pod,
     priority_class,
@@ -17,8 +18,7 @@ from tests.support.scenario.manifests import (
     torch_job,
     training_job,
 )
-from tests.support.scenario.tenant import Tenant, environment, nodes_of, uids_of
-from tools.controlplane.stack import BiremeStack
+from testbed.scenario.tenant import Tenant, environment, nodes_of, uids_of
 
 pytestmark = pytest.mark.cluster
 

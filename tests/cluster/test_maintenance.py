@@ -7,11 +7,11 @@ import pytest
 
 from bireme.cli import main
 from bireme.core.gpus import GPU_MODEL_LABEL
-from tests.support.scenario.clusters import gpu_stack
-from tests.support.scenario.manifests import task, training_job
-from tests.support.scenario.tenant import Tenant, nodes_of
-from tests.support.scenario.waiting import always
-from tools.controlplane.stack import BiremeStack
+from testbed.controlplane.stack import BiremeStack
+from testbed.scenario.clusters import gpu_stack
+from testbed.scenario.manifests import task, training_job
+from testbed.scenario.tenant import Tenant, nodes_of
+from testbed.scenario.waiting import always
 
 pytestmark = pytest.mark.cluster
 

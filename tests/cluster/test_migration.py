@@ -14,8 +14,8 @@ import yaml
 from bireme.cli.convert import ConversionError, convert
 from bireme.cli.manifest_files import read
 from bireme.kube import crd
-from tools.controlplane.binaries import cache_root, find_go, go_environment
-from tools.controlplane.cluster import Cluster
+from testbed.controlplane.binaries import cache_root, find_go, go_environment
+from testbed.controlplane.cluster import Cluster
 
 pytestmark = pytest.mark.cluster
 

@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.support.scenario.helm import CHART, Helm, account_kubeconfig
-from tests.support.scenario.pools import (
+from testbed.controlplane.karpenter import static_pool
+from testbed.controlplane.stack import BiremeStack
+from testbed.scenario.helm import CHART, Helm, account_kubeconfig
+from testbed.scenario.pools import (
     await_nodes,
     condition,
     pool_job,
@@ -17,9 +19,7 @@ from tests.support.scenario.pools import (
     pool_stack,
     recorded_status,
 )
-from tests.support.scenario.tenant import Tenant, nodes_of
-from tools.controlplane.karpenter import static_pool
-from tools.controlplane.stack import BiremeStack
+from testbed.scenario.tenant import Tenant, nodes_of
 
 pytestmark = pytest.mark.cluster
 

@@ -5,7 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.scenario.pools import (
+from testbed.controlplane.karpenter import static_pool
+from testbed.controlplane.stack import BiremeStack
+from testbed.scenario.pools import (
     await_scaling,
     forecast_status,
     nodes_of_pool,
@@ -14,10 +16,8 @@ from tests.support.scenario.pools import (
     pool_stack,
     replicas,
 )
-from tests.support.scenario.tenant import Tenant
-from tests.support.scenario.waiting import always
-from tools.controlplane.karpenter import static_pool
-from tools.controlplane.stack import BiremeStack
+from testbed.scenario.tenant import Tenant
+from testbed.scenario.waiting import always
 
 pytestmark = pytest.mark.cluster
 

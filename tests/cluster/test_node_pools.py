@@ -5,8 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.scenario.manifests import annotations, pod, pod_spec, task, training_job
-from tests.support.scenario.pools import (
+from testbed.controlplane.karpenter import NODE_POOL_LABEL, dynamic_pool, static_pool
+from testbed.controlplane.stack import BiremeStack
+from testbed.scenario.manifests import annotations, pod, pod_spec, task, training_job
+from testbed.scenario.pools import (
     await_nodes,
     forecast_status,
     nodes_of_pool,
@@ -15,10 +17,8 @@ from tests.support.scenario.pools import (
     pool_stack,
     replicas,
 )
-from tests.support.scenario.tenant import Tenant, nodes_of
-from tests.support.scenario.waiting import always
-from tools.controlplane.karpenter import NODE_POOL_LABEL, dynamic_pool, static_pool
-from tools.controlplane.stack import BiremeStack
+from testbed.scenario.tenant import Tenant, nodes_of
+from testbed.scenario.waiting import always
 
 pytestmark = pytest.mark.cluster
 

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 import pytest
 import yaml
 
-from tests.support.faultproxy import FaultProxy
-from tests.support.scenario.helm import NAMESPACE, Helm, config_map, install
-from tests.support.scenario.manifests import Manifest, pod, queue, task, training_job
-from tests.support.scenario.waiting import always, eventually
-from tools.controlplane.api import kubeconfig
-from tools.controlplane.cluster import Cluster
-from tools.controlplane.nodes import fake_nodes
-from tools.controlplane.process import Process
-from tools.controlplane.stack import BiremeStack
+from testbed.controlplane.api import kubeconfig
+from testbed.controlplane.cluster import Cluster
+from testbed.controlplane.nodes import fake_nodes
+from testbed.controlplane.process import Process
+from testbed.controlplane.stack import BiremeStack
+from testbed.faultproxy import FaultProxy
+from testbed.scenario.helm import NAMESPACE, Helm, config_map, install
+from testbed.scenario.manifests import Manifest, pod, queue, task, training_job
+from testbed.scenario.waiting import always, eventually
 
 pytestmark = pytest.mark.cluster
 CHANGES = ("POST", "PUT", "PATCH", "DELETE")

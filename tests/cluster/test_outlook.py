@@ -14,14 +14,14 @@ import pytest
 import yaml
 
 from bireme.cli import main
-from tests.support.board import board
-from tests.support.scenario.clusters import PATIENT, gpu_cluster
-from tests.support.scenario.helm import Helm, account_kubeconfig
-from tests.support.scenario.manifests import task, training_job
-from tests.support.scenario.tenant import Tenant
-from tests.support.scenario.waiting import eventually
-from tools.controlplane.leader import SERVICE, SYSTEM, own_address, serve_leader
-from tools.controlplane.stack import BiremeStack
+from testbed.board import board
+from testbed.controlplane.leader import SERVICE, SYSTEM, own_address, serve_leader
+from testbed.controlplane.stack import BiremeStack
+from testbed.scenario.clusters import PATIENT, gpu_cluster
+from testbed.scenario.helm import Helm, account_kubeconfig
+from testbed.scenario.manifests import task, training_job
+from testbed.scenario.tenant import Tenant
+from testbed.scenario.waiting import eventually
 
 pytestmark = pytest.mark.cluster
 SWITCHED_ON = "--set=operator.settings.outlook=true"

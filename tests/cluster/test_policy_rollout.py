@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.scenario.clusters import gpu_stack
-from tests.support.scenario.manifests import GPU, queue, scheduling_policy, training_job
-from tests.support.scenario.tenant import Tenant, nodes_of
-from tools.controlplane.stack import BiremeStack
+from testbed.controlplane.stack import BiremeStack
+from testbed.scenario.clusters import gpu_stack
+from testbed.scenario.manifests import GPU, queue, scheduling_policy, training_job
+from testbed.scenario.tenant import Tenant, nodes_of
 
 pytestmark = pytest.mark.cluster
 

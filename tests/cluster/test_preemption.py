@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from bireme.core.settings import SchedulingSettings
-from tests.support.scenario.clusters import gpu_stack
-from tests.support.scenario.manifests import (
+from testbed.controlplane.stack import BiremeStack
+from testbed.scenario.clusters import gpu_stack
+from testbed.scenario.manifests import (
     GPU,
     POD_GROUP_LABEL,
     Manifest,
@@ -18,8 +19,7 @@ from tests.support.scenario.manifests import (
     task,
     training_job,
 )
-from tests.support.scenario.tenant import Tenant, nodes_of, uids_of
-from tools.controlplane.stack import BiremeStack
+from testbed.scenario.tenant import Tenant, nodes_of, uids_of
 
 pytestmark = pytest.mark.cluster
 

@@ -10,12 +10,12 @@ import pytest
 import yaml
 
 from bireme.core.pod_constraints import PLUGIN_WEIGHTS
+from testbed.controlplane.nodes import RACK
+from testbed.controlplane.stack import BiremeStack
+from testbed.scenario.clusters import gpu_stack
+from testbed.scenario.manifests import Manifest, pod_spec, task, training_job
+from testbed.scenario.tenant import Tenant
 from tests.cluster.test_rules_over_pods import await_first_start, of_job, racks
-from tests.support.scenario.clusters import gpu_stack
-from tests.support.scenario.manifests import Manifest, pod_spec, task, training_job
-from tests.support.scenario.tenant import Tenant
-from tools.controlplane.nodes import RACK
-from tools.controlplane.stack import BiremeStack
 
 pytestmark = pytest.mark.cluster
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from bireme.kube.pod_builder import AUDIENCE, path
-from tests.support.scenario.clusters import gpu_stack
-from tests.support.scenario.manifests import annotations, task, training_job
-from tests.support.scenario.tenant import Tenant, environment, uids_of
-from tools.controlplane.process import free_ports
-from tools.controlplane.stack import BiremeStack
+from testbed.controlplane.process import free_ports
+from testbed.controlplane.stack import BiremeStack
+from testbed.scenario.clusters import gpu_stack
+from testbed.scenario.manifests import annotations, task, training_job
+from testbed.scenario.tenant import Tenant, environment, uids_of
 
 pytestmark = pytest.mark.cluster
 

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.scenario.clusters import gpu_stack
-from tests.support.scenario.manifests import task, training_job
-from tests.support.scenario.promises import BrokenPromisesError
-from tests.support.scenario.tenant import Tenant, nodes_of
-from tools.controlplane.stack import BiremeStack
+from testbed.controlplane.stack import BiremeStack
+from testbed.scenario.clusters import gpu_stack
+from testbed.scenario.manifests import task, training_job
+from testbed.scenario.promises import BrokenPromisesError
+from testbed.scenario.tenant import Tenant, nodes_of
 
 pytestmark = pytest.mark.cluster
 

@@ -5,8 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.scenario.clusters import gpu_stack
-from tests.support.scenario.manifests import (
+from testbed.controlplane.errors import ControlPlaneError
+from testbed.controlplane.stack import BiremeStack
+from testbed.scenario.clusters import gpu_stack
+from testbed.scenario.manifests import (
     GPU,
     Manifest,
     pod,
@@ -16,10 +18,8 @@ from tests.support.scenario.manifests import (
     task,
     training_job,
 )
-from tests.support.scenario.tenant import Tenant, uids_of
-from tests.support.scenario.waiting import always
-from tools.controlplane.errors import ControlPlaneError
-from tools.controlplane.stack import BiremeStack
+from testbed.scenario.tenant import Tenant, uids_of
+from testbed.scenario.waiting import always
 
 pytestmark = pytest.mark.cluster
 ENV = {"BIREME_MIN_RUNTIME_SECONDS": "0"}

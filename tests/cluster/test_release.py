@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from bireme.cli import main
-from tests.support.scenario import helm as scenario_helm
-from tests.support.scenario.helm import Helm, account_kubeconfig
-from tests.support.scenario.manifests import (
+from testbed.controlplane.cluster import Cluster
+from testbed.controlplane.nodes import fake_nodes
+from testbed.scenario import helm as scenario_helm
+from testbed.scenario.helm import Helm, account_kubeconfig
+from testbed.scenario.manifests import (
     Manifest,
     batch_job,
     member_template,
@@ -18,9 +20,7 @@ from tests.support.scenario.manifests import (
     pod_group,
     stateful_set,
 )
-from tests.support.scenario.tenant import Tenant, nodes_of, uids_of
-from tools.controlplane.cluster import Cluster
-from tools.controlplane.nodes import fake_nodes
+from testbed.scenario.tenant import Tenant, nodes_of, uids_of
 
 pytestmark = pytest.mark.cluster
 

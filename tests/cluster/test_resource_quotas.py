@@ -10,10 +10,10 @@ from bireme.core.resources import add
 from bireme.kube import wire
 from bireme.kube.pods import request_of_spec
 from bireme.kube.resource_quotas import ResourceQuotas, charges_of
-from tests.support.objects.facts import through_the_wire
-from tests.support.scenario.manifests import GPU, Manifest, priority_class
-from tools.controlplane.cluster import Cluster
-from tools.controlplane.waiting import wait_until
+from testbed.controlplane.cluster import Cluster
+from testbed.controlplane.waiting import wait_until
+from testbed.objects.facts import through_the_wire
+from testbed.scenario.manifests import GPU, Manifest, priority_class
 
 pytestmark = pytest.mark.cluster
 # The API server has every pod that such a quota counts ask for each of these, and of quotas with

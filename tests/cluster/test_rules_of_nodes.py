@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from tests.support.scenario.at_once import starts_at_once, waits_at_once
-from tests.support.scenario.clusters import gpu_stack
-from tests.support.scenario.manifests import GPU, Manifest, pod_spec, task, training_job
-from tests.support.scenario.tenant import Tenant, nodes_of
-from tools.controlplane.nodes import HOSTNAME_LABEL
-from tools.controlplane.stack import BiremeStack
+from testbed.controlplane.nodes import HOSTNAME_LABEL
+from testbed.controlplane.stack import BiremeStack
+from testbed.scenario.at_once import starts_at_once, waits_at_once
+from testbed.scenario.clusters import gpu_stack
+from testbed.scenario.manifests import GPU, Manifest, pod_spec, task, training_job
+from testbed.scenario.tenant import Tenant, nodes_of
 
 pytestmark = pytest.mark.cluster
 

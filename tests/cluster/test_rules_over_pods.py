@@ -5,11 +5,11 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from tests.support.scenario.clusters import gpu_stack
-from tests.support.scenario.manifests import pod, pod_spec, task, training_job
-from tests.support.scenario.tenant import Tenant
-from tools.controlplane.nodes import RACK
-from tools.controlplane.stack import BiremeStack
+from testbed.controlplane.nodes import RACK
+from testbed.controlplane.stack import BiremeStack
+from testbed.scenario.clusters import gpu_stack
+from testbed.scenario.manifests import pod, pod_spec, task, training_job
+from testbed.scenario.tenant import Tenant
 
 pytestmark = pytest.mark.cluster
 

@@ -11,7 +11,7 @@ import pytest
 from bireme.kube.api.node_pool_scaler import ScaleTarget
 from bireme.kube.client import ApiClient, ApiError
 from bireme.kube.scale import ReplicaManager, Scale, ScaleFault, ScaleTargets
-from tools.controlplane.cluster import Cluster
+from testbed.controlplane.cluster import Cluster
 
 T = TypeVar("T")
 REPLICAS = {"type": "object", "properties": {"replicas": {"type": "integer"}}}

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.scenario.clusters import gpu_stack
-from tests.support.scenario.manifests import (
+from testbed.controlplane.stack import BiremeStack
+from testbed.scenario.clusters import gpu_stack
+from testbed.scenario.manifests import (
     Manifest,
     annotations,
     batch_job,
@@ -20,9 +21,8 @@ from tests.support.scenario.manifests import (
     task,
     training_job,
 )
-from tests.support.scenario.tenant import Tenant, nodes_of
-from tests.support.scenario.waiting import eventually
-from tools.controlplane.stack import BiremeStack
+from testbed.scenario.tenant import Tenant, nodes_of
+from testbed.scenario.waiting import eventually
 
 pytestmark = pytest.mark.cluster
 

@@ -12,12 +12,12 @@ from typing import Literal
 
 import pytest
 
-from tests.support.faultproxy import FaultProxy, Write, not_lease_nor_event
-from tests.support.scenario.clusters import gpu_cluster
-from tests.support.scenario.manifests import Manifest, annotations, torch_job
-from tests.support.scenario.tenant import Tenant, uids_of
-from tools.controlplane.cluster import Cluster
-from tools.controlplane.stack import BiremeStack
+from testbed.controlplane.cluster import Cluster
+from testbed.controlplane.stack import BiremeStack
+from testbed.faultproxy import FaultProxy, Write, not_lease_nor_event
+from testbed.scenario.clusters import gpu_cluster
+from testbed.scenario.manifests import Manifest, annotations, torch_job
+from testbed.scenario.tenant import Tenant, uids_of
 
 pytestmark = pytest.mark.cluster
 

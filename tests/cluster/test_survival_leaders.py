@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.faultproxy import FaultProxy, Write
-from tests.support.scenario.clusters import gpu_cluster
-from tests.support.scenario.manifests import annotations, task, torch_job, training_job
-from tests.support.scenario.operators import answer_of
-from tests.support.scenario.tenant import Tenant, uids_of
-from tests.support.scenario.waiting import always, eventually
-from tools.controlplane.cluster import Cluster
-from tools.controlplane.stack import BiremeStack
+from testbed.controlplane.cluster import Cluster
+from testbed.controlplane.stack import BiremeStack
+from testbed.faultproxy import FaultProxy, Write
+from testbed.scenario.clusters import gpu_cluster
+from testbed.scenario.manifests import annotations, task, torch_job, training_job
+from testbed.scenario.operators import answer_of
+from testbed.scenario.tenant import Tenant, uids_of
+from testbed.scenario.waiting import always, eventually
 
 pytestmark = pytest.mark.cluster
 

@@ -4,8 +4,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.support.scenario.clusters import gpu_stack
-from tests.support.scenario.manifests import (
+from testbed.controlplane.cluster import Cluster
+from testbed.controlplane.nodes import fake_nodes
+from testbed.controlplane.stack import BiremeStack
+from testbed.scenario.clusters import gpu_stack
+from testbed.scenario.manifests import (
     Manifest,
     annotations,
     pod,
@@ -14,10 +17,7 @@ from tests.support.scenario.manifests import (
     torch_job,
     training_job,
 )
-from tests.support.scenario.tenant import Tenant, nodes_of, uids_of
-from tools.controlplane.cluster import Cluster
-from tools.controlplane.nodes import fake_nodes
-from tools.controlplane.stack import BiremeStack
+from testbed.scenario.tenant import Tenant, nodes_of, uids_of
 
 pytestmark = pytest.mark.cluster
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.support.faultproxy import FaultProxy
-from tests.support.scenario.clusters import gpu_cluster
-from tests.support.scenario.manifests import annotations, pod, task, torch_job, training_job
-from tests.support.scenario.tenant import Tenant, nodes_of, uids_of
-from tests.support.scenario.waiting import eventually
-from tools.controlplane.stack import BiremeStack, Keeper
+from testbed.controlplane.stack import BiremeStack, Keeper
+from testbed.faultproxy import FaultProxy
+from testbed.scenario.clusters import gpu_cluster
+from testbed.scenario.manifests import annotations, pod, task, torch_job, training_job
+from testbed.scenario.tenant import Tenant, nodes_of, uids_of
+from testbed.scenario.waiting import eventually
 
 pytestmark = pytest.mark.cluster
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.scenario.clusters import PATIENT, install_api
-from tests.support.scenario.manifests import queue, torch_job
-from tests.support.scenario.promises import judged
-from tests.support.scenario.tenant import Tenant, uids_of
-from tools.controlplane.cluster import Cluster
-from tools.controlplane.nodes import fake_nodes
-from tools.controlplane.stack import BiremeStack, Keeper
+from testbed.controlplane.cluster import Cluster
+from testbed.controlplane.nodes import fake_nodes
+from testbed.controlplane.stack import BiremeStack, Keeper
+from testbed.scenario.clusters import PATIENT, install_api
+from testbed.scenario.manifests import queue, torch_job
+from testbed.scenario.promises import judged
+from testbed.scenario.tenant import Tenant, uids_of
 
 pytestmark = pytest.mark.cluster
 

@@ -7,15 +7,15 @@ from typing import Literal
 
 import pytest
 
-from tests.support.faultproxy import FaultProxy, Write
-from tests.support.scenario.clusters import gpu_cluster
-from tests.support.scenario.manifests import (
+from testbed.controlplane.stack import BiremeStack
+from testbed.faultproxy import FaultProxy, Write
+from testbed.scenario.clusters import gpu_cluster
+from testbed.scenario.manifests import (
     batch_job,
     member_template,
     pod_group,
 )
-from tests.support.scenario.tenant import Tenant, nodes_of, uids_of
-from tools.controlplane.stack import BiremeStack
+from testbed.scenario.tenant import Tenant, nodes_of, uids_of
 
 pytestmark = pytest.mark.cluster
 

@@ -13,14 +13,14 @@ from typing import Final
 import pytest
 import yaml
 
-from tests.support.scenario import helm as scenario_helm
-from tests.support.scenario.helm import BIREME, Helm, Release, install, programs, uninstall
-from tests.support.scenario.manifests import Manifest, task, training_job
-from tests.support.scenario.operators import answer_of
-from tests.support.scenario.tenant import Tenant, uids_of
-from tools.controlplane.cluster import Cluster
-from tools.controlplane.nodes import fake_nodes
-from tools.controlplane.stack import BiremeStack
+from testbed.controlplane.cluster import Cluster
+from testbed.controlplane.nodes import fake_nodes
+from testbed.controlplane.stack import BiremeStack
+from testbed.scenario import helm as scenario_helm
+from testbed.scenario.helm import BIREME, Helm, Release, install, programs, uninstall
+from testbed.scenario.manifests import Manifest, task, training_job
+from testbed.scenario.operators import answer_of
+from testbed.scenario.tenant import Tenant, uids_of
 
 pytestmark = pytest.mark.cluster
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.support.scenario.helm import CHART, NAMESPACE, RELEASE, Helm, install, installed, running
-from tests.support.scenario.manifests import task, training_job
-from tests.support.scenario.tenant import Tenant, uids_of
-from tools.controlplane.nodes import fake_nodes
+from testbed.controlplane.nodes import fake_nodes
+from testbed.scenario.helm import CHART, NAMESPACE, RELEASE, Helm, install, installed, running
+from testbed.scenario.manifests import task, training_job
+from testbed.scenario.tenant import Tenant, uids_of
 
 pytestmark = pytest.mark.cluster
 

@@ -10,8 +10,8 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from tests.support.admission import Policy, Request, policies, refusals
-from tests.support.scenario.manifests import PLAN_GATE, Manifest, pod, training_job
+from testbed.admission import Policy, Request, policies, refusals
+from testbed.scenario.manifests import PLAN_GATE, Manifest, pod, training_job
 from tools.docs.reference.schema import PATH
 
 OPERATOR: Final = "system:serviceaccount:bireme-system:bireme-operator"

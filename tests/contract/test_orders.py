@@ -21,7 +21,7 @@ from bireme.core.queues import Queue
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.registry import ORDERERS, make_orderer
 from bireme.testing import a_gang, a_node, a_running_gang, a_snapshot, a_task, with_running
-from tests.support.examples import examples
+from testbed.examples import examples
 
 Irrelevant = Callable[[Gang, Sequence[Gang]], bool]
 """Whether a gang has nothing to do with any of some others."""

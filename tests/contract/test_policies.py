@@ -16,10 +16,10 @@ from bireme.core.policy import Orderer, Policy, Ranked
 from bireme.core.queue_tree import QueueTree
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.registry import ORDERERS, PLACERS, SIZERS, make_orderer, make_placer, make_sizer
-from tests.support import random_snapshots
-from tests.support.examples import examples
-from tests.support.model import oracles
-from tests.support.random_snapshots import SnapshotCase
+from testbed import random_snapshots
+from testbed.examples import examples
+from testbed.model import oracles
+from testbed.random_snapshots import SnapshotCase
 
 contract = examples(10)
 orderers = pytest.mark.parametrize("orderer_name", sorted(ORDERERS))

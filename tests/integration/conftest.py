@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from bireme.kube.client import ApiClient
-from tests.support.fakeapi import FakeApi
-from tests.support.networks import encoders
-from tests.support.operator_term.node_pools import FakeAutoscaler, put_target
-from tests.support.operator_term.term import furnish
-from tests.support.prometheus import Programs, Unavailable, find_programs
-from tests.support.trained_policies import train
-from tools.controlplane.process import Process, free_ports
+from testbed.controlplane.process import Process, free_ports
+from testbed.fakeapi import FakeApi
+from testbed.networks import encoders
+from testbed.operator_term.node_pools import FakeAutoscaler, put_target
+from testbed.operator_term.term import furnish
+from testbed.prometheus import Programs, Unavailable, find_programs
+from testbed.trained_policies import train
 
 
 @pytest.fixture

@@ -2,10 +2,10 @@
 
 from bireme.core.settings import SchedulingSettings
 from bireme.kube import names
-from tests.support.fakeapi import FakeApi
-from tests.support.fakeapi.store import Object
-from tests.support.operator_term.term import pods, status
-from tests.support.scenario.manifests import Manifest, task, training_job
+from testbed.fakeapi import FakeApi
+from testbed.fakeapi.store import Object
+from testbed.operator_term.term import pods, status
+from testbed.scenario.manifests import Manifest, task, training_job
 
 SETTLED = SchedulingSettings(resize_settle_seconds=0)
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from bireme.kube.client import ApiClient
 from bireme_operator.lease import Lease
-from tests.support.fakeapi import FakeApi
+from testbed.fakeapi import FakeApi
 
 LEASES: Final = "/apis/coordination.k8s.io/v1/leases"
 DURATION: Final = 15

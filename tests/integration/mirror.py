@@ -11,8 +11,8 @@ from bireme.core.gangs import Key
 from bireme.kube.client import ApiClient
 from bireme.kube.watch import Reflector, Timing
 from bireme.kube.wire import ObjectReader, V1Pod
-from tests.support.fakeapi.server import FakeApi
-from tests.support.operator_term.term import until
+from testbed.fakeapi.server import FakeApi
+from testbed.operator_term.term import until
 
 PODS = "/api/v1/pods"
 JOBS = "/apis/bireme.dev/v1alpha1/trainingjobs"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.prometheus import Programs, alerts
+from testbed.prometheus import Programs, alerts
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,9 @@ from bireme.kube import names
 from bireme.kube.client import ApiClient
 from bireme.kube.cluster_state import ClusterState
 from bireme_extender.cache import ClusterCache
-from tests.support.fakeapi import FakeApi
-from tests.support.operator_term.term import until
-from tools.controlplane.process import Process, free_ports
+from testbed.controlplane.process import Process, free_ports
+from testbed.fakeapi import FakeApi
+from testbed.operator_term.term import until
 
 
 @pytest.mark.parametrize("length", [0, 2, 300_000])

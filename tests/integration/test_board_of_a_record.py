@@ -12,8 +12,8 @@ from playwright.sync_api import Browser
 
 from bireme.core.settings import SchedulingSettings
 from bireme.testing import a_gang, a_node, a_task
-from tests.support.board import PAGES, Visitor, board, chromium
-from tests.support.recordings import RecordedCluster
+from testbed.board import PAGES, Visitor, board, chromium
+from testbed.recordings import RecordedCluster
 
 NOW = 1e9
 PATIENCE_MS = 60_000

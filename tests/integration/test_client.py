@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from bireme.kube.client import ApiClient, ApiError, NotLeader
-from tests.support.fakeapi import FakeApi, Fault
-from tests.support.operator_term.term import until
+from testbed.fakeapi import FakeApi, Fault
+from testbed.operator_term.term import until
 
 PODS = "/api/v1/namespaces/team/pods"
 POD = f"{PODS}/p"

@@ -9,9 +9,9 @@ import pytest
 from bireme.kube.client import ApiClient
 from bireme_operator.cluster_version import keep_showing, parse
 from bireme_operator.metrics import OperatorMetrics
-from tests.support.fakeapi import FakeApi
-from tests.support.fakeapi.faults import Fault
-from tests.support.operator_term.term import until
+from testbed.fakeapi import FakeApi
+from testbed.fakeapi.faults import Fault
+from testbed.operator_term.term import until
 
 
 async def test_the_version_of_the_api_server_is_a_metric_once_it_answers(

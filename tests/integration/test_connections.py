@@ -10,8 +10,8 @@ from prometheus_client import CollectorRegistry
 from bireme import connections
 from bireme.connections import ConnectionLimiter
 from bireme_operator import http_server
-from tests.support.operator_term.term import until
-from tools.controlplane.process import free_ports
+from testbed.controlplane.process import free_ports
+from testbed.operator_term.term import until
 
 
 class Visitors:

@@ -11,7 +11,7 @@ import yaml
 from bireme.cli import main
 from bireme.core.gpus import GPU
 from bireme.kube import names
-from tests.support.fakeapi import FakeApi, Fault
+from testbed.fakeapi import FakeApi, Fault
 
 JOBS = names.path("trainingjobs")
 

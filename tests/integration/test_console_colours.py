@@ -13,7 +13,7 @@ import pytest
 from bireme.cli import colours, main
 from bireme.core.reasons import Attention, Reason
 from bireme.kube import names
-from tests.support.fakeapi import FakeApi
+from testbed.fakeapi import FakeApi
 
 JOBS = names.path("trainingjobs")
 RED, GREEN, YELLOW = "\x1b[31m", "\x1b[32m", "\x1b[33m"

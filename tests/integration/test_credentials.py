@@ -16,7 +16,7 @@ import pytest
 from bireme.kube import credentials
 from bireme.kube.client import ApiClient, ApiError
 from bireme.kube.credentials import CredentialsError, CredentialSource
-from tests.support.fakeapi import FakeApi
+from testbed.fakeapi import FakeApi
 
 PODS = "/api/v1/namespaces/team/pods"
 

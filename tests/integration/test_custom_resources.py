@@ -17,9 +17,9 @@ from bireme.kube.client import ApiClient
 from bireme_operator import kopf_watch
 from bireme_operator.custom_resources import AuditTiming, CustomResources, NotWatched
 from bireme_operator.metrics import OperatorMetrics
-from tests.support.fakeapi import FakeApi, Fault, lists, watches
-from tests.support.fakeapi.faults import Match
-from tests.support.operator_term.term import JOBS, until
+from testbed.fakeapi import FakeApi, Fault, lists, watches
+from testbed.fakeapi.faults import Match
+from testbed.operator_term.term import JOBS, until
 
 SCALERS = names.path("nodepoolscalers")
 FAST = AuditTiming(

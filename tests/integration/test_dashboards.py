@@ -16,7 +16,7 @@ import pytest
 
 from bireme.core.times import HOUR
 from bireme.prometheus import hourly
-from tests.support.prometheus import Programs, Samples, alerts, serving
+from testbed.prometheus import Programs, Samples, alerts, serving
 from tools.docs.monitoring.__main__ import PAGE
 from tools.docs.monitoring.metrics import Metric, of_extender, of_operator, with_tables
 

@@ -14,7 +14,7 @@ from bireme.cli import checkup, main
 from bireme.core.gpus import GPU_MODEL_LABEL
 from bireme.kube import names
 from bireme_operator.settings import OperatorSettings
-from tests.support.fakeapi import FakeApi
+from testbed.fakeapi import FakeApi
 
 ROOT = Path(__file__).parents[2]
 JOBS = names.path("trainingjobs")

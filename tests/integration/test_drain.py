@@ -12,9 +12,9 @@ import yaml
 from bireme.cli import main
 from bireme.kube import names, plans
 from bireme.testing import a_node
-from tests.support.fakeapi import FakeApi, Fault
-from tests.support.objects.facts import a_job, a_plan, node_manifest, pod_manifest
-from tests.support.scenario.manifests import Manifest, task, training_job
+from testbed.fakeapi import FakeApi, Fault
+from testbed.objects.facts import a_job, a_plan, node_manifest, pod_manifest
+from testbed.scenario.manifests import Manifest, task, training_job
 
 CONFIG_MAPS = "/api/v1/configmaps"
 POLICIES = names.path("schedulingpolicies")

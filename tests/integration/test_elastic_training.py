@@ -13,11 +13,12 @@ import pytest
 
 from bireme.core.settings import SchedulingSettings
 from bireme.kube import names
-from tests.support.fakeapi import FakeApi
-from tests.support.fakeapi.store import Object
-from tests.support.kubelets import ProgramKubelets
-from tests.support.operator_term.term import furnish, leading, pods, status, submit, until
-from tests.support.scenario.manifests import (
+from testbed.controlplane.process import free_ports
+from testbed.fakeapi import FakeApi
+from testbed.fakeapi.store import Object
+from testbed.kubelets import ProgramKubelets
+from testbed.operator_term.term import furnish, leading, pods, status, submit, until
+from testbed.scenario.manifests import (
     Manifest,
     documents,
     pod_spec,
@@ -25,8 +26,7 @@ from tests.support.scenario.manifests import (
     task,
     training_job,
 )
-from tests.support.scenario.tenant import uids_of
-from tools.controlplane.process import free_ports
+from testbed.scenario.tenant import uids_of
 
 pytest.importorskip("torch", reason="the example trains with PyTorch, which is not installed")
 

@@ -5,9 +5,9 @@ import pytest
 from bireme.kube import names
 from bireme.kube.client import ApiClient, ApiError
 from bireme_operator.writes import PrioritySemaphore, Writes
-from tests.support.fakeapi import FakeApi
-from tests.support.operator_term.term import pods
-from tests.support.scenario.manifests import disruption_budget
+from testbed.fakeapi import FakeApi
+from testbed.operator_term.term import pods
+from testbed.scenario.manifests import disruption_budget
 
 
 @pytest.mark.parametrize(

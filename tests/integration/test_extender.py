@@ -16,9 +16,9 @@ from bireme.kube.client import ApiClient
 from bireme.kube.watch import Timing
 from bireme_extender.server import Program
 from bireme_extender.settings import ExtenderSettings
-from tests.support.extender_calls import JOB_UID, a_body, a_group, a_node, a_pod
-from tests.support.fakeapi import FakeApi, Fault
-from tools.controlplane.process import free_ports
+from testbed.controlplane.process import free_ports
+from testbed.extender_calls import JOB_UID, a_body, a_group, a_node, a_pod
+from testbed.fakeapi import FakeApi, Fault
 
 JOBS = "/apis/bireme.dev/v1alpha1/trainingjobs"
 GROUPS = "/apis/bireme.dev/v1alpha1/podgroups"

@@ -15,11 +15,11 @@ from bireme.core.settings import SchedulingSettings
 from bireme.kube.client import ApiClient
 from bireme_extender.server import Program
 from bireme_extender.settings import ExtenderSettings
-from tests.support.extender_calls import JOB_UID, a_body, a_group, a_node, a_pod
-from tests.support.fakeapi import FakeApi
-from tests.support.networks.encoders import NodeFacts
-from tests.support.trained_policies import delete_policy, put_policy, trained_by
-from tools.controlplane.process import free_ports
+from testbed.controlplane.process import free_ports
+from testbed.extender_calls import JOB_UID, a_body, a_group, a_node, a_pod
+from testbed.fakeapi import FakeApi
+from testbed.networks.encoders import NodeFacts
+from testbed.trained_policies import delete_policy, put_policy, trained_by
 
 JOB = "/apis/bireme.dev/v1alpha1/namespaces/team/trainingjobs/job"
 ALL = ["n0", "n1", "n2"]

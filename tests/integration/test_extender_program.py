@@ -15,11 +15,11 @@ import pytest
 
 from bireme.connections import MAX_OF_ONE
 from bireme.kube import names
+from testbed.controlplane.process import Process, free_ports
+from testbed.extender_calls import JOB_UID, a_body, a_group, a_node, a_pod
+from testbed.fakeapi import FakeApi, Fault
+from testbed.operator_term.term import until
 from tests.integration.hostile import crowd
-from tests.support.extender_calls import JOB_UID, a_body, a_group, a_node, a_pod
-from tests.support.fakeapi import FakeApi, Fault
-from tests.support.operator_term.term import until
-from tools.controlplane.process import Process, free_ports
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ import pytest
 
 from bireme.kube.client import ApiClient, ApiError
 from bireme.kube.credentials import CredentialsError
-from tests.support.fakeapi import FakeApi, Fault, watches
-from tests.support.faultproxy import FaultProxy, Write
+from testbed.fakeapi import FakeApi, Fault, watches
+from testbed.faultproxy import FaultProxy, Write
 
 PODS = "/api/v1/namespaces/team/pods"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/team/leases"

@@ -12,11 +12,11 @@ import pytest
 from bireme.kube import names
 from bireme.kube.client import ApiClient, ApiError
 from bireme_extender.cache import PLANNED
+from testbed.fakeapi import FakeApi
+from testbed.fakeapi.store import Object
+from testbed.operator_term.term import GROUPS, JOBS, submit
+from testbed.scenario.manifests import pod_group, training_job
 from tests.integration.mirror import watching
-from tests.support.fakeapi import FakeApi
-from tests.support.fakeapi.store import Object
-from tests.support.operator_term.term import GROUPS, JOBS, submit
-from tests.support.scenario.manifests import pod_group, training_job
 
 KEY = ("default", "job")
 

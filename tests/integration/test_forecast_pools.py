@@ -11,10 +11,10 @@ from bireme.forecasting.naive import Persistence
 from bireme.forecasting.nightly_job import NightlyRun, PoolsError
 from bireme.forecasting.series import ForecastError, Series
 from bireme.kube.client import ApiClient
-from tests.support.fakeapi import FakeApi
-from tests.support.fakeapi.faults import Fault
-from tests.support.operator_term.nightly import NOW, NOWHERE, condition, put, recorded, status_in
-from tests.support.operator_term.node_pools import SCALERS
+from testbed.fakeapi import FakeApi
+from testbed.fakeapi.faults import Fault
+from testbed.operator_term.nightly import NOW, NOWHERE, condition, put, recorded, status_in
+from testbed.operator_term.node_pools import SCALERS
 
 SCALING = {
     "type": "Scaling",

@@ -6,8 +6,8 @@ import sys
 import time
 from pathlib import Path
 
-from tests.support.fakeapi import FakeApi
-from tests.support.operator_term.nightly import NOWHERE, put, recorded, status_in
+from testbed.fakeapi import FakeApi
+from testbed.operator_term.nightly import NOWHERE, put, recorded, status_in
 
 MISSING = {
     "torch",

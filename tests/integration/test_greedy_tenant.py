@@ -12,11 +12,11 @@ from pathlib import Path
 from time import monotonic
 
 from bireme.kube import names
-from tests.support.fakeapi import FakeApi
-from tests.support.fakeapi.store import Change
-from tests.support.greedy_tenant import TENANT, largest_jobs, small_jobs
-from tests.support.operator_term.term import JOBS, furnish, status, submit, until
-from tests.support.scenario.manifests import training_job
+from testbed.fakeapi import FakeApi
+from testbed.fakeapi.store import Change
+from testbed.greedy_tenant import TENANT, largest_jobs, small_jobs
+from testbed.operator_term.term import JOBS, furnish, status, submit, until
+from testbed.scenario.manifests import training_job
 
 SMALL, LARGEST = map(int, os.environ.get("BIREME_GREEDY_JOBS", "1500:40").split(":"))
 OTHERS = int(os.environ.get("BIREME_GREEDY_OTHERS", "1"))

@@ -11,10 +11,10 @@ import psutil
 import pytest
 
 from bireme.kube import names
+from testbed.controlplane.process import Process
+from testbed.extender_calls import JOB_UID, a_body, a_group, a_node, a_pod
+from testbed.fakeapi import FakeApi
 from tests.integration.hostile import bomb, crowd, fuzzed
-from tests.support.extender_calls import JOB_UID, a_body, a_group, a_node, a_pod
-from tests.support.fakeapi import FakeApi
-from tools.controlplane.process import Process
 
 MEBIBYTE = 2**20
 MANY = 200

@@ -13,10 +13,10 @@ from bireme.kube import names
 from bireme.testing import a_node
 from bireme_operator import guests, lifecycle
 from bireme_operator.leader import wall_clock
-from tests.support.fakeapi import FakeApi, Fault
-from tests.support.kubelets import FakeKubelets, runs
-from tests.support.objects.facts import node_manifest
-from tests.support.operator_term.term import (
+from testbed.fakeapi import FakeApi, Fault
+from testbed.kubelets import FakeKubelets, runs
+from testbed.objects.facts import node_manifest
+from testbed.operator_term.term import (
     GROUPS,
     JOBS,
     PODS,
@@ -29,7 +29,7 @@ from tests.support.operator_term.term import (
     submit,
     until,
 )
-from tests.support.scenario.manifests import pod_group, queue, task, training_job
+from testbed.scenario.manifests import pod_group, queue, task, training_job
 
 PATIENCE_SECONDS = 2.0
 

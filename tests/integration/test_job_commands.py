@@ -8,7 +8,7 @@ import pytest
 
 from bireme.cli import main
 from bireme.kube import names
-from tests.support.fakeapi import FakeApi, Fault
+from testbed.fakeapi import FakeApi, Fault
 
 JOBS = names.path("trainingjobs")
 ELASTIC = {"name": "worker", "role": "worker", "replicas": 2, "minReplicas": 1, "maxReplicas": 4}

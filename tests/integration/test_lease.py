@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from bireme.kube.client import ApiClient, NotLeader
+from testbed.fakeapi import FakeApi, Fault, writes
 from tests.integration.lease_clocks import DURATION, Clocks, spec_of_lease
-from tests.support.fakeapi import FakeApi, Fault, writes
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/system/leases/bireme"
 

@@ -9,7 +9,7 @@ import pytest
 from bireme.kube import names
 from bireme.kube.client import ApiClient
 from bireme_operator.lease import Lease
-from tests.support.fakeapi import FakeApi
+from testbed.fakeapi import FakeApi
 
 LEASES = "/apis/coordination.k8s.io/v1/leases"
 CLAIMS = names.path("clusterclaims")

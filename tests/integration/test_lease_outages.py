@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from bireme.kube.client import ApiClient, ApiError
+from testbed.fakeapi import FakeApi, Fault
 from tests.integration.lease_clocks import DURATION, Clocks, spec_of_lease
-from tests.support.fakeapi import FakeApi, Fault
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from structlog.testing import capture_logs
 
 from bireme.kube import names
 from bireme.kube.client import ApiClient, ApiError
+from testbed.fakeapi import FakeApi, Fault
 from tests.integration.lease_clocks import DURATION, LEASES, Clocks, spec_of_lease
-from tests.support.fakeapi import FakeApi, Fault
 
 CLAIMS = names.path("clusterclaims")
 CLAIM = names.path("clusterclaims", name="bireme")

@@ -11,9 +11,9 @@ from bireme.core.times import clock_time
 from bireme.kube import names
 from bireme_operator import preemptions
 from bireme_operator.leader import wall_clock
-from tests.support.fakeapi import FakeApi
-from tests.support.kubelets import FakeKubelets, runs
-from tests.support.operator_term.term import (
+from testbed.fakeapi import FakeApi
+from testbed.kubelets import FakeKubelets, runs
+from testbed.operator_term.term import (
     JOBS,
     endings,
     furnish,
@@ -24,7 +24,7 @@ from tests.support.operator_term.term import (
     submit,
     until,
 )
-from tests.support.scenario.manifests import task, training_job
+from testbed.scenario.manifests import task, training_job
 
 
 async def command(api: FakeApi, folder: Path, *arguments: str) -> int:

@@ -10,11 +10,11 @@ from bireme.core.reasons import Reason
 from bireme.kube import names
 from bireme.kube.client import ApiError
 from bireme_operator.rejections import rejection_of
-from tests.support.fakeapi import FakeApi, Fault, writes
-from tests.support.fakeapi.faults import WRITES
-from tests.support.fakeapi.store import Object
-from tests.support.kubelets import FakeKubelets, runs
-from tests.support.operator_term.term import (
+from testbed.fakeapi import FakeApi, Fault, writes
+from testbed.fakeapi.faults import WRITES
+from testbed.fakeapi.store import Object
+from testbed.kubelets import FakeKubelets, runs
+from testbed.operator_term.term import (
     JOBS,
     PODS,
     furnish,
@@ -26,7 +26,7 @@ from tests.support.operator_term.term import (
     submit,
     until,
 )
-from tests.support.scenario.manifests import task, training_job
+from testbed.scenario.manifests import task, training_job
 
 TEAM = (task("worker", 2), task("evaluator"), task("ps", 2), task("chief"))
 

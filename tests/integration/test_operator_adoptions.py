@@ -7,9 +7,9 @@ import pytest
 
 from bireme.kube import names, quantities
 from bireme_operator.leader import wall_clock
-from tests.support.fakeapi import FakeApi
-from tests.support.kubelets import FakeKubelets, runs
-from tests.support.operator_term.term import (
+from testbed.fakeapi import FakeApi
+from testbed.kubelets import FakeKubelets, runs
+from testbed.operator_term.term import (
     GROUPS,
     PODS,
     furnish,
@@ -21,7 +21,7 @@ from tests.support.operator_term.term import (
     submit,
     until,
 )
-from tests.support.scenario.manifests import GPU, pod_group, queue
+from testbed.scenario.manifests import GPU, pod_group, queue
 
 
 def group_status(api: FakeApi) -> dict[str, Any]:

@@ -7,10 +7,10 @@ import pytest
 
 from bireme.core.settings import SchedulingSettings
 from bireme.kube import mutations, names
-from tests.support.fakeapi import FakeApi
-from tests.support.fakeapi.store import Change, Object, Refusal
-from tests.support.kubelets import FakeKubelets, runs
-from tests.support.operator_term.term import (
+from testbed.fakeapi import FakeApi
+from testbed.fakeapi.store import Change, Object, Refusal
+from testbed.kubelets import FakeKubelets, runs
+from testbed.operator_term.term import (
     JOBS,
     furnish,
     leading,
@@ -20,7 +20,7 @@ from tests.support.operator_term.term import (
     submit,
     until,
 )
-from tests.support.scenario.manifests import pod_spec, priority_class, task, training_job
+from testbed.scenario.manifests import pod_spec, priority_class, task, training_job
 
 Alteration = Callable[[Object], object]
 NO_DRY_RUN = 'admission webhook "pods.example.com" does not support dry run'

@@ -10,11 +10,11 @@ import pytest
 
 from bireme_operator import actuator
 from bireme_operator.leader import LeaderTerm
-from tests.support.fakeapi import FakeApi, Fault
-from tests.support.fakeapi.faults import WRITES
-from tests.support.fakeapi.store import Change, Object, Refusal
-from tests.support.kubelets import FakeKubelets, runs
-from tests.support.operator_term.term import (
+from testbed.fakeapi import FakeApi, Fault
+from testbed.fakeapi.faults import WRITES
+from testbed.fakeapi.store import Change, Object, Refusal
+from testbed.kubelets import FakeKubelets, runs
+from testbed.operator_term.term import (
     GROUPS,
     JOBS,
     events_about,
@@ -26,7 +26,7 @@ from tests.support.operator_term.term import (
     submit,
     until,
 )
-from tests.support.scenario.manifests import pod_group, task, training_job
+from testbed.scenario.manifests import pod_group, task, training_job
 
 DOWN = 'failed calling webhook "pods.example.com": failed to call webhook: connection refused'
 

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from tests.support.fakeapi import FakeApi
-from tests.support.kubelets import FakeKubelets, runs
-from tests.support.objects.facts import gated_pod
-from tests.support.objects.volumes import HOSTNAME, claim, ephemeral, named, storage_class, volume
-from tests.support.operator_term.term import (
+from testbed.fakeapi import FakeApi
+from testbed.kubelets import FakeKubelets, runs
+from testbed.objects.facts import gated_pod
+from testbed.objects.volumes import HOSTNAME, claim, ephemeral, named, storage_class, volume
+from testbed.operator_term.term import (
     GROUPS,
     PODS,
     furnish,
@@ -18,7 +18,7 @@ from tests.support.operator_term.term import (
     submit,
     until,
 )
-from tests.support.scenario.manifests import Manifest, pod_group, pod_spec, task, training_job
+from testbed.scenario.manifests import Manifest, pod_group, pod_spec, task, training_job
 
 CLAIMS, VOLUMES = "/api/v1/persistentvolumeclaims", "/api/v1/persistentvolumes"
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from bireme.kube import names
-from tests.support.fakeapi import FakeApi
-from tests.support.fakeapi.store import Object
-from tests.support.kubelets import FakeKubelets, runs
-from tests.support.objects.facts import gated_pod
-from tests.support.operator_term.term import (
+from testbed.fakeapi import FakeApi
+from testbed.fakeapi.store import Object
+from testbed.kubelets import FakeKubelets, runs
+from testbed.objects.facts import gated_pod
+from testbed.operator_term.term import (
     GROUPS,
     PODS,
     crashed,
@@ -26,7 +26,7 @@ from tests.support.operator_term.term import (
     until,
     written,
 )
-from tests.support.scenario.manifests import pod_group, task, torch_job, training_job
+from testbed.scenario.manifests import pod_group, task, torch_job, training_job
 
 SERVICES = "/api/v1/services"
 

@@ -9,12 +9,12 @@ from bireme.core.errors import SettingError
 from bireme.kube import names
 from bireme.testing import a_node
 from bireme_operator.first_objects import queue_spec
-from tests.support.fakeapi import FakeApi
-from tests.support.fakeapi.faults import Fault
-from tests.support.kubelets import FakeKubelets, runs
-from tests.support.objects.facts import node_manifest
-from tests.support.operator_term.term import leading, status, submit, until
-from tests.support.scenario.manifests import queue, task, training_job
+from testbed.fakeapi import FakeApi
+from testbed.fakeapi.faults import Fault
+from testbed.kubelets import FakeKubelets, runs
+from testbed.objects.facts import node_manifest
+from testbed.operator_term.term import leading, status, submit, until
+from testbed.scenario.manifests import queue, task, training_job
 
 QUEUES = names.path("queues")
 SPEC = {"userPriority": 70}

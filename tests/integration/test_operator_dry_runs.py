@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from bireme.kube import mutations, names, plans
-from tests.support.fakeapi import FakeApi, Fault
-from tests.support.fakeapi.faults import DRY_RUN, dry_runs
-from tests.support.fakeapi.store import Object, Refusal
-from tests.support.kubelets import FakeKubelets, runs
-from tests.support.operator_term.term import furnish, leading, pods, status, submit, until
-from tests.support.scenario.manifests import pod, pod_spec, task, training_job
-from tests.support.simcluster.objects import PODS
+from testbed.fakeapi import FakeApi, Fault
+from testbed.fakeapi.faults import DRY_RUN, dry_runs
+from testbed.fakeapi.store import Object, Refusal
+from testbed.kubelets import FakeKubelets, runs
+from testbed.operator_term.term import furnish, leading, pods, status, submit, until
+from testbed.scenario.manifests import pod, pod_spec, task, training_job
+from testbed.simcluster.objects import PODS
 
 NO_DRY_RUN = 'admission webhook "sidecars.example.com" does not support dry run'
 EVENTS = "/api/v1/events"

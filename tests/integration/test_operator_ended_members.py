@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from tests.support.fakeapi import FakeApi
-from tests.support.kubelets import FakeKubelets, runs
-from tests.support.operator_term.term import (
+from testbed.fakeapi import FakeApi
+from testbed.kubelets import FakeKubelets, runs
+from testbed.operator_term.term import (
     PODS,
     furnish,
     leading,
@@ -14,7 +14,7 @@ from tests.support.operator_term.term import (
     submit,
     until,
 )
-from tests.support.scenario.manifests import task, training_job
+from testbed.scenario.manifests import task, training_job
 
 HALVES = (task("fast", role="worker"), task("slow", role="worker"))
 

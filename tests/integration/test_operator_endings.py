@@ -20,12 +20,12 @@ from bireme.testing import a_node
 from bireme_operator import lifecycle
 from bireme_operator.leader import LeaderTerm
 from bireme_operator.writes import Writes
-from tests.support.fakeapi import FakeApi, Fault
-from tests.support.fakeapi.answers import BUDGETS
-from tests.support.fakeapi.store import Object
-from tests.support.kubelets import FakeKubelets, runs
-from tests.support.objects.facts import node_manifest
-from tests.support.operator_term.term import (
+from testbed.fakeapi import FakeApi, Fault
+from testbed.fakeapi.answers import BUDGETS
+from testbed.fakeapi.store import Object
+from testbed.kubelets import FakeKubelets, runs
+from testbed.objects.facts import node_manifest
+from testbed.operator_term.term import (
     JOBS,
     PODS,
     furnish,
@@ -37,7 +37,7 @@ from tests.support.operator_term.term import (
     submit,
     until,
 )
-from tests.support.scenario.manifests import (
+from testbed.scenario.manifests import (
     GPU,
     disruption_budget,
     priority_class,

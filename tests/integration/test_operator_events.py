@@ -12,8 +12,8 @@ from bireme.testing import ManualClock
 from bireme_operator import events
 from bireme_operator.events import Events
 from bireme_operator.writes import PrioritySemaphore, Writes
-from tests.support.fakeapi import FakeApi, Fault, writes
-from tests.support.fakeapi.store import Object
+from testbed.fakeapi import FakeApi, Fault, writes
+from testbed.fakeapi.store import Object
 
 EVENTS = "/api/v1/events"
 KEY = ("default", "job")

@@ -7,10 +7,10 @@ from typing import Any
 from bireme.core.settings import SchedulingSettings
 from bireme.kube import names, quantities
 from bireme_operator.leader import wall_clock
-from tests.support.fakeapi import FakeApi
-from tests.support.fakeapi.store import Key, Object
-from tests.support.kubelets import FakeKubelets, runs
-from tests.support.operator_term.term import (
+from testbed.fakeapi import FakeApi
+from testbed.fakeapi.store import Key, Object
+from testbed.kubelets import FakeKubelets, runs
+from testbed.operator_term.term import (
     GROUPS,
     JOBS,
     endings,
@@ -24,7 +24,7 @@ from tests.support.operator_term.term import (
     submit,
     until,
 )
-from tests.support.scenario.manifests import (
+from testbed.scenario.manifests import (
     Manifest,
     pod_group,
     priority_class,
@@ -32,7 +32,7 @@ from tests.support.scenario.manifests import (
     task,
     training_job,
 )
-from tests.support.simcluster.objects import PODS
+from testbed.simcluster.objects import PODS
 
 WORDS = "0/1 nodes are available: 1 node(s) didn't have free ports for the requested pod ports."
 WHOLE = task("worker", 8)

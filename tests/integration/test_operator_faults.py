@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from bireme.kube import names
-from tests.support.fakeapi import FakeApi, Fault, writes
-from tests.support.fakeapi.faults import every
-from tests.support.fakeapi.store import Change
-from tests.support.kubelets import FakeKubelets
-from tests.support.operator_term.term import (
+from testbed.fakeapi import FakeApi, Fault, writes
+from testbed.fakeapi.faults import every
+from testbed.fakeapi.store import Change
+from testbed.kubelets import FakeKubelets
+from testbed.operator_term.term import (
     GROUPS,
     JOBS,
     furnish,
@@ -25,7 +25,7 @@ from tests.support.operator_term.term import (
     until,
     written,
 )
-from tests.support.scenario.manifests import priority_class, task, torch_job, training_job
+from testbed.scenario.manifests import priority_class, task, torch_job, training_job
 
 QUEUES = names.path("queues")
 JOBS_OF_ALL_KINDS = (

@@ -8,11 +8,11 @@ from bireme.core.gpus import GPU_MODEL_LABEL
 from bireme.kube import names
 from bireme.testing import a_node
 from bireme_operator.leader import wall_clock
-from tests.support.fakeapi import FakeApi
-from tests.support.kubelets import FakeKubelets, runs
-from tests.support.objects.facts import node_manifest
-from tests.support.operator_term.term import JOBS, leading, pods, status, submit, until
-from tests.support.scenario.manifests import queue, task, training_job
+from testbed.fakeapi import FakeApi
+from testbed.kubelets import FakeKubelets, runs
+from testbed.objects.facts import node_manifest
+from testbed.operator_term.term import JOBS, leading, pods, status, submit, until
+from testbed.scenario.manifests import queue, task, training_job
 
 
 def furnish(api: FakeApi) -> None:

@@ -11,10 +11,10 @@ from bireme.core.settings import SchedulingSettings
 from bireme.kube import names
 from bireme.kube.client import NotLeader
 from bireme_operator.leader import wall_clock
-from tests.support.fakeapi import FakeApi, Fault
-from tests.support.job_controller import FakeJobController
-from tests.support.kubelets import FakeKubelets, runs
-from tests.support.operator_term.term import (
+from testbed.fakeapi import FakeApi, Fault
+from testbed.job_controller import FakeJobController
+from testbed.kubelets import FakeKubelets, runs
+from testbed.operator_term.term import (
     GROUPS,
     furnish,
     leading,
@@ -25,7 +25,7 @@ from tests.support.operator_term.term import (
     submit,
     until,
 )
-from tests.support.scenario.manifests import (
+from testbed.scenario.manifests import (
     GPU,
     Manifest,
     batch_job,

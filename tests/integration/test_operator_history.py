@@ -6,10 +6,10 @@ from typing import Any
 from bireme.core.estimates import MIN_RUNS
 from bireme.kube import names
 from bireme_operator.leader import LeaderTerm
-from tests.support.fakeapi import FakeApi
-from tests.support.kubelets import FakeKubelets, runs
-from tests.support.operator_term.term import JOBS, furnish, leading, status, submit, until
-from tests.support.scenario.manifests import Manifest, task, training_job
+from testbed.fakeapi import FakeApi
+from testbed.kubelets import FakeKubelets, runs
+from testbed.operator_term.term import JOBS, furnish, leading, status, submit, until
+from testbed.scenario.manifests import Manifest, task, training_job
 
 LIKE = task("worker", 4)
 RAN_SECONDS = 100

@@ -11,9 +11,9 @@ from bireme.kube import names
 from bireme_operator import first_objects
 from bireme_operator.first_objects import SHADOW_NAME as NAME
 from bireme_operator.first_objects import shadow_checkpoint
-from tests.support.fakeapi import FakeApi
-from tests.support.fakeapi.faults import Fault
-from tests.support.operator_term.term import leading, until
+from testbed.fakeapi import FakeApi
+from testbed.fakeapi.faults import Fault
+from testbed.operator_term.term import leading, until
 
 POLICIES = names.path("schedulingpolicies")
 LEASES = "/apis/coordination.k8s.io/v1/leases"

@@ -3,12 +3,12 @@
 from pathlib import Path
 
 from bireme.core.gpus import GPU
-from tests.support.fakeapi import FakeApi
-from tests.support.kubelets import FakeKubelets, runs
-from tests.support.operator_term.term import JOBS, furnish, leading, status, submit, until
-from tests.support.scenario.manifests import task, training_job
-from tests.support.simcluster.objects import PODS
-from tests.support.trained_policies import metric
+from testbed.fakeapi import FakeApi
+from testbed.kubelets import FakeKubelets, runs
+from testbed.operator_term.term import JOBS, furnish, leading, status, submit, until
+from testbed.scenario.manifests import task, training_job
+from testbed.simcluster.objects import PODS
+from testbed.trained_policies import metric
 
 
 async def test_a_gang_that_waits_is_counted_until_it_is_deleted(

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from bireme.kube import names
-from tests.support.fakeapi import FakeApi
-from tests.support.kubelets import FakeKubelets, runs
-from tests.support.operator_term.term import (
+from testbed.fakeapi import FakeApi
+from testbed.kubelets import FakeKubelets, runs
+from testbed.operator_term.term import (
     GROUPS,
     JOBS,
     furnish,
@@ -16,7 +16,7 @@ from tests.support.operator_term.term import (
     submit,
     until,
 )
-from tests.support.scenario.manifests import GPU, pod_group, queue, task, training_job
+from testbed.scenario.manifests import GPU, pod_group, queue, task, training_job
 
 
 def furnish_queues(api: FakeApi) -> None:

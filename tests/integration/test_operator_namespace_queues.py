@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from bireme.kube import names
-from tests.support.fakeapi import FakeApi
-from tests.support.kubelets import FakeKubelets, runs
-from tests.support.operator_term.term import GROUPS, furnish, leading, make, status, submit, until
-from tests.support.scenario.manifests import GPU, pod_group, queue, task, training_job
+from testbed.fakeapi import FakeApi
+from testbed.kubelets import FakeKubelets, runs
+from testbed.operator_term.term import GROUPS, furnish, leading, make, status, submit, until
+from testbed.scenario.manifests import GPU, pod_group, queue, task, training_job
 
 WORKERS = task("worker", 4)
 

@@ -13,8 +13,8 @@ from bireme_operator.leader import TermContext
 from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.observer import ObserverTerm, refuse
 from bireme_operator.settings import OperatorSettings
-from tests.support.fakeapi import FakeApi
-from tests.support.operator_term.term import (
+from testbed.fakeapi import FakeApi
+from testbed.operator_term.term import (
     FAST,
     furnish,
     running,
@@ -23,7 +23,7 @@ from tests.support.operator_term.term import (
     until,
     written,
 )
-from tests.support.scenario.manifests import GPU, pod, queue, task, training_job
+from testbed.scenario.manifests import GPU, pod, queue, task, training_job
 
 
 @asynccontextmanager

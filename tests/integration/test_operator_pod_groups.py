@@ -9,11 +9,11 @@ from bireme.kube import names
 from bireme.testing import a_node
 from bireme_operator import guests
 from bireme_operator.leader import LeaderTerm
-from tests.support.fakeapi import FakeApi, Fault
-from tests.support.fakeapi.faults import dry_runs
-from tests.support.kubelets import FakeKubelets, runs
-from tests.support.objects.facts import node_manifest
-from tests.support.operator_term.term import (
+from testbed.fakeapi import FakeApi, Fault
+from testbed.fakeapi.faults import dry_runs
+from testbed.kubelets import FakeKubelets, runs
+from testbed.objects.facts import node_manifest
+from testbed.operator_term.term import (
     GROUPS,
     PODS,
     endings,
@@ -27,7 +27,7 @@ from tests.support.operator_term.term import (
     submit,
     until,
 )
-from tests.support.scenario.manifests import GPU, pod_group, queue, task, training_job
+from testbed.scenario.manifests import GPU, pod_group, queue, task, training_job
 
 
 def on_nodes(api: FakeApi) -> dict[str, str]:

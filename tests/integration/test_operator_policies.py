@@ -11,13 +11,12 @@ from bireme.registry import make_policy
 from bireme.replay.reader import open_record
 from bireme.replay.writer import outline_of
 from bireme.rl.lookup import policy_of
-from tests.integration.elastic_jobs import SETTLED, elastic, is_whole
-from tests.support.fakeapi import FakeApi
-from tests.support.kubelets import FakeKubelets, runs
-from tests.support.networks import checkpoints
-from tests.support.operator_term.term import furnish, phases, pods, status, submit, until
-from tests.support.scenario.manifests import task, training_job
-from tests.support.trained_policies import (
+from testbed.fakeapi import FakeApi
+from testbed.kubelets import FakeKubelets, runs
+from testbed.networks import checkpoints
+from testbed.operator_term.term import furnish, phases, pods, status, submit, until
+from testbed.scenario.manifests import task, training_job
+from testbed.trained_policies import (
     FIRST_NODE,
     becomes,
     delete_policy,
@@ -30,6 +29,7 @@ from tests.support.trained_policies import (
     trained_by,
     words,
 )
+from tests.integration.elastic_jobs import SETTLED, elastic, is_whole
 
 
 async def test_another_checkpoint_places_otherwise_without_a_restart(

@@ -14,12 +14,12 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.onnx.checkpoints import read_card
 from bireme.onnx.sessions import Array, Ask
 from bireme_operator.policies import GOOD_CYCLES
-from tests.support.fakeapi import FakeApi
-from tests.support.kubelets import FakeKubelets, runs
-from tests.support.networks.encoders import GangFacts, SizeFacts
-from tests.support.operator_term.term import furnish, phases, status, submit, until, written
-from tests.support.scenario.manifests import task, training_job
-from tests.support.trained_policies import (
+from testbed.fakeapi import FakeApi
+from testbed.kubelets import FakeKubelets, runs
+from testbed.networks.encoders import GangFacts, SizeFacts
+from testbed.operator_term.term import furnish, phases, status, submit, until, written
+from testbed.scenario.manifests import task, training_job
+from testbed.trained_policies import (
     becomes,
     delete_policy,
     events,

@@ -9,11 +9,11 @@ from bireme.core.node_floor import STALE_AFTER_SECONDS
 from bireme.core.times import HOUR
 from bireme_operator import scale_requests
 from bireme_operator.leader import wall_clock
-from tests.support.fakeapi import FakeApi
-from tests.support.fakeapi.answers import owner
-from tests.support.fakeapi.faults import Fault
-from tests.support.kubelets import FakeKubelets, runs
-from tests.support.operator_term.node_pools import (
+from testbed.fakeapi import FakeApi
+from testbed.fakeapi.answers import owner
+from testbed.fakeapi.faults import Fault
+from testbed.kubelets import FakeKubelets, runs
+from testbed.operator_term.node_pools import (
     POOL,
     SCALERS,
     FakeAutoscaler,
@@ -26,7 +26,7 @@ from tests.support.operator_term.node_pools import (
     replicas,
     status_in,
 )
-from tests.support.operator_term.term import (
+from testbed.operator_term.term import (
     furnish,
     leading,
     phases,
@@ -35,9 +35,9 @@ from tests.support.operator_term.term import (
     submit,
     until,
 )
-from tests.support.scenario.manifests import training_job
-from tests.support.scenario.pools import pool_job
-from tests.support.trained_policies import metric
+from testbed.scenario.manifests import training_job
+from testbed.scenario.pools import pool_job
+from testbed.trained_policies import metric
 
 APPLIED = owner("argocd", "Apply")
 SCALED = owner("kubectl", subresource="scale")

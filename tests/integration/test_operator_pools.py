@@ -5,9 +5,9 @@ from pathlib import Path
 from bireme.core.times import HOUR
 from bireme.kube.api.node_pool_scaler import history_of
 from bireme_operator.leader import wall_clock
-from tests.support.fakeapi import FakeApi
-from tests.support.kubelets import FakeKubelets, runs
-from tests.support.operator_term.node_pools import (
+from testbed.fakeapi import FakeApi
+from testbed.kubelets import FakeKubelets, runs
+from testbed.operator_term.node_pools import (
     POOL,
     SCALERS,
     TARGETS,
@@ -21,7 +21,7 @@ from tests.support.operator_term.node_pools import (
     replicas,
     status_in,
 )
-from tests.support.operator_term.term import (
+from testbed.operator_term.term import (
     furnish,
     leading,
     phases,
@@ -30,9 +30,9 @@ from tests.support.operator_term.term import (
     submit,
     until,
 )
-from tests.support.scenario.manifests import pod, training_job
-from tests.support.scenario.pools import pool_job
-from tests.support.trained_policies import metric
+from testbed.scenario.manifests import pod, training_job
+from testbed.scenario.pools import pool_job
+from testbed.trained_policies import metric
 
 
 async def test_a_gang_that_fits_nowhere_gets_the_nodes_it_needs(

@@ -13,12 +13,12 @@ from bireme.kube import names
 from bireme.kube.client import NotLeader
 from bireme_operator import lifecycle, preemptions
 from bireme_operator.leader import LeaderTerm
-from tests.support.fakeapi import FakeApi, Fault
-from tests.support.fakeapi.answers import BUDGETS
-from tests.support.fakeapi.faults import WRITES
-from tests.support.fakeapi.store import Change, Object
-from tests.support.kubelets import FakeKubelets, runs
-from tests.support.operator_term.term import (
+from testbed.fakeapi import FakeApi, Fault
+from testbed.fakeapi.answers import BUDGETS
+from testbed.fakeapi.faults import WRITES
+from testbed.fakeapi.store import Change, Object
+from testbed.kubelets import FakeKubelets, runs
+from testbed.operator_term.term import (
     GROUPS,
     PODS,
     events_about,
@@ -31,7 +31,7 @@ from tests.support.operator_term.term import (
     submit,
     until,
 )
-from tests.support.scenario.manifests import (
+from testbed.scenario.manifests import (
     GPU,
     Manifest,
     pod_group,

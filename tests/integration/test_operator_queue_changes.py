@@ -5,9 +5,9 @@ from typing import Any
 
 from bireme.kube import names
 from bireme_operator.leader import LeaderTerm
-from tests.support.fakeapi import FakeApi
-from tests.support.kubelets import FakeKubelets, runs
-from tests.support.operator_term.term import (
+from testbed.fakeapi import FakeApi
+from testbed.kubelets import FakeKubelets, runs
+from testbed.operator_term.term import (
     furnish,
     leading,
     status,
@@ -15,7 +15,7 @@ from tests.support.operator_term.term import (
     until,
     with_conditions,
 )
-from tests.support.scenario.manifests import GPU, queue, task, training_job
+from testbed.scenario.manifests import GPU, queue, task, training_job
 
 QUEUES = names.path("queues")
 WORKERS = task("worker", 4)

@@ -9,10 +9,10 @@ from bireme.core.settings import SchedulingSettings
 from bireme.kube import names
 from bireme.testing import a_node
 from bireme_operator.leader import LeaderTerm
-from tests.support.fakeapi import FakeApi
-from tests.support.kubelets import FakeKubelets, runs
-from tests.support.objects.facts import gated_pod, node_manifest
-from tests.support.operator_term.term import (
+from testbed.fakeapi import FakeApi
+from testbed.kubelets import FakeKubelets, runs
+from testbed.objects.facts import gated_pod, node_manifest
+from testbed.operator_term.term import (
     GROUPS,
     JOBS,
     PODS,
@@ -23,7 +23,7 @@ from tests.support.operator_term.term import (
     submit,
     until,
 )
-from tests.support.scenario.manifests import (
+from testbed.scenario.manifests import (
     GPU,
     Manifest,
     pod_group,

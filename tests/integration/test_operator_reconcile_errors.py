@@ -11,10 +11,10 @@ from bireme_operator.admission import JobAdmission
 from bireme_operator.dry_runs import DryRuns
 from bireme_operator.jobs import JobReconciler
 from bireme_operator.leader import LeaderTerm
-from tests.support.fakeapi import FakeApi
-from tests.support.kubelets import FakeKubelets, runs
-from tests.support.operator_term.term import furnish, leading, pods, status, submit, until
-from tests.support.scenario.manifests import pod_group, task, training_job
+from testbed.fakeapi import FakeApi
+from testbed.kubelets import FakeKubelets, runs
+from testbed.operator_term.term import furnish, leading, pods, status, submit, until
+from testbed.scenario.manifests import pod_group, task, training_job
 
 EVENTS = "/api/v1/events"
 

@@ -8,10 +8,10 @@ from bireme.cli import main
 from bireme.core.settings import SchedulingSettings
 from bireme.replay.reader import open_record
 from bireme_operator.leader import LeaderTerm
-from tests.support.fakeapi import FakeApi
-from tests.support.kubelets import FakeKubelets, runs
-from tests.support.operator_term.term import furnish, leading, phases, status, submit, until
-from tests.support.scenario.manifests import Manifest, priority_class, task, training_job
+from testbed.fakeapi import FakeApi
+from testbed.kubelets import FakeKubelets, runs
+from testbed.operator_term.term import furnish, leading, phases, status, submit, until
+from testbed.scenario.manifests import Manifest, priority_class, task, training_job
 
 EAGER = SchedulingSettings(min_runtime_seconds=0, service_threshold=0)
 

@@ -21,9 +21,9 @@ from bireme_operator.settings import OperatorSettings
 from bireme_operator.status_writer import StatusWriter
 from bireme_operator.watches import Watches
 from bireme_operator.writes import PrioritySemaphore, Writes
-from tests.support.fakeapi import FakeApi, Fault, writes
-from tests.support.operator_term.term import GROUPS, JOBS, status, submit, until
-from tests.support.scenario.manifests import pod_group, training_job
+from testbed.fakeapi import FakeApi, Fault, writes
+from testbed.operator_term.term import GROUPS, JOBS, status, submit, until
+from testbed.scenario.manifests import pod_group, training_job
 
 EVENTS = "/api/v1/events"
 REFRESH_SECONDS, PER_SECOND = 10.0, 2.0

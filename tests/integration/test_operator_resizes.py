@@ -7,10 +7,9 @@ import pytest
 from bireme.core.settings import SchedulingSettings
 from bireme.kube import names
 from bireme.kube.client import NotLeader
-from tests.integration.elastic_jobs import SETTLED, elastic, is_whole, of
-from tests.support.fakeapi import FakeApi, Fault
-from tests.support.kubelets import FakeKubelets, runs
-from tests.support.operator_term.term import (
+from testbed.fakeapi import FakeApi, Fault
+from testbed.kubelets import FakeKubelets, runs
+from testbed.operator_term.term import (
     PODS,
     furnish,
     leading,
@@ -20,8 +19,9 @@ from tests.support.operator_term.term import (
     submit,
     until,
 )
-from tests.support.scenario.manifests import Manifest, task, training_job
-from tests.support.scenario.tenant import uids_of
+from testbed.scenario.manifests import Manifest, task, training_job
+from testbed.scenario.tenant import uids_of
+from tests.integration.elastic_jobs import SETTLED, elastic, is_whole, of
 
 SLOW = SchedulingSettings(resize_settle_seconds=3600)
 EVENTS = "/api/v1/events"

@@ -9,9 +9,9 @@ from bireme.cli.gangs import line_of
 from bireme.cli.why import Explanation
 from bireme.core.settings import SchedulingSettings
 from bireme.kube import names
-from tests.support.fakeapi import FakeApi
-from tests.support.kubelets import FakeKubelets, runs
-from tests.support.operator_term.term import (
+from testbed.fakeapi import FakeApi
+from testbed.kubelets import FakeKubelets, runs
+from testbed.operator_term.term import (
     JOBS,
     events_about,
     furnish,
@@ -20,7 +20,7 @@ from tests.support.operator_term.term import (
     submit,
     until,
 )
-from tests.support.scenario.manifests import Manifest, queue, task, training_job
+from testbed.scenario.manifests import Manifest, queue, task, training_job
 
 HOUR = 3600.0
 CREATED = 1893456000.0

@@ -18,12 +18,12 @@ from bireme.rl.lookup import policy_of
 from bireme.rl.shadow import Outcome
 from bireme_operator.leader import LeaderTerm
 from bireme_operator.policies import ShadowStats
-from tests.support.fakeapi import FakeApi
-from tests.support.kubelets import FakeKubelets, runs
-from tests.support.networks.encoders import GangFacts
-from tests.support.operator_term.term import furnish, pods, status, submit, until
-from tests.support.scenario.manifests import queue, task, training_job
-from tests.support.trained_policies import (
+from testbed.fakeapi import FakeApi
+from testbed.kubelets import FakeKubelets, runs
+from testbed.networks.encoders import GangFacts
+from testbed.operator_term.term import furnish, pods, status, submit, until
+from testbed.scenario.manifests import queue, task, training_job
+from testbed.trained_policies import (
     becomes,
     events,
     leads,

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from bireme.kube import names
-from tests.support.fakeapi import FakeApi, Fault
-from tests.support.kubelets import FakeKubelets, runs
-from tests.support.operator_term.term import (
+from testbed.fakeapi import FakeApi, Fault
+from testbed.kubelets import FakeKubelets, runs
+from testbed.operator_term.term import (
     furnish,
     job,
     leading,
@@ -19,7 +19,7 @@ from tests.support.operator_term.term import (
     submit,
     until,
 )
-from tests.support.scenario.manifests import torch_job
+from testbed.scenario.manifests import torch_job
 
 SERVICES = "/api/v1/services"
 KEY = ("default", "job")

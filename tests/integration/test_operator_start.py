@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 from bireme.kube import names
-from tests.support.fakeapi import FakeApi
-from tests.support.operator_term.term import JOBS, furnish, status, submit, until
-from tests.support.scenario.manifests import task, training_job
+from testbed.fakeapi import FakeApi
+from testbed.operator_term.term import JOBS, furnish, status, submit, until
+from testbed.scenario.manifests import task, training_job
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 NAMELESS = """

@@ -15,12 +15,12 @@ from bireme.kube.cluster_state import ClusterState
 from bireme_operator import suspensions
 from bireme_operator.suspensions import Suspensions
 from bireme_operator.writes import PrioritySemaphore, Writes
-from tests.support.fakeapi import FakeApi, Fault
-from tests.support.fakeapi.store import Change, Object
-from tests.support.job_controller import JOB_SETS, JOBS, FakeJobController
-from tests.support.kubelets import FakeKubelets, runs
-from tests.support.objects.facts import through_the_wire
-from tests.support.operator_term.term import (
+from testbed.fakeapi import FakeApi, Fault
+from testbed.fakeapi.store import Change, Object
+from testbed.job_controller import JOB_SETS, JOBS, FakeJobController
+from testbed.kubelets import FakeKubelets, runs
+from testbed.objects.facts import through_the_wire
+from testbed.operator_term.term import (
     GROUPS,
     crashed,
     events_about,
@@ -31,7 +31,7 @@ from tests.support.operator_term.term import (
     submit,
     until,
 )
-from tests.support.scenario.manifests import batch_job, member_template, pod_group
+from testbed.scenario.manifests import batch_job, member_template, pod_group
 
 JOB_PATH = "/apis/batch/v1/namespaces/default/jobs/train"
 SET_PATH = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets/set"

@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from bireme.kube import names
-from tests.support.fakeapi import FakeApi
-from tests.support.fakeapi.faults import WRITES
-from tests.support.fakeapi.store import Object
-from tests.support.kubelets import FakeKubelets, runs
-from tests.support.objects.facts import gated_pod
-from tests.support.operator_term.term import (
+from testbed.fakeapi import FakeApi
+from testbed.fakeapi.faults import WRITES
+from testbed.fakeapi.store import Object
+from testbed.kubelets import FakeKubelets, runs
+from testbed.objects.facts import gated_pod
+from testbed.operator_term.term import (
     GROUPS,
     JOBS,
     PATIENCE_SECONDS,
@@ -25,7 +25,7 @@ from tests.support.operator_term.term import (
     submit,
     until,
 )
-from tests.support.scenario.manifests import GPU, pod_group, pod_spec, task, torch_job, training_job
+from testbed.scenario.manifests import GPU, pod_group, pod_spec, task, torch_job, training_job
 
 POISON = {
     "reportedTime": "2026-01-01T00:00:00Z",

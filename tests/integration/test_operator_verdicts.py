@@ -9,11 +9,11 @@ import pytest
 from bireme.core.gpus import GPU
 from bireme.core.settings import SchedulingSettings
 from bireme_operator.leader import LeaderTerm, wall_clock
-from tests.support.fakeapi import FakeApi, Fault, Refusal
-from tests.support.fakeapi.faults import every
-from tests.support.fakeapi.store import Key, Object
-from tests.support.kubelets import FakeKubelets, runs
-from tests.support.operator_term.term import (
+from testbed.fakeapi import FakeApi, Fault, Refusal
+from testbed.fakeapi.faults import every
+from testbed.fakeapi.store import Key, Object
+from testbed.kubelets import FakeKubelets, runs
+from testbed.operator_term.term import (
     GROUPS,
     JOBS,
     PODS,
@@ -25,7 +25,7 @@ from tests.support.operator_term.term import (
     submit,
     until,
 )
-from tests.support.scenario.manifests import pod_group, priority_class, task, training_job
+from testbed.scenario.manifests import pod_group, priority_class, task, training_job
 
 
 def creations_of_pods(method: str, path: str, _: bool) -> bool:

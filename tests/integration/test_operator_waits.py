@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from bireme.kube import names, quantities
-from tests.support.fakeapi import FakeApi
-from tests.support.kubelets import FakeKubelets, runs
-from tests.support.objects.facts import gated_pod
-from tests.support.operator_term.term import (
+from testbed.fakeapi import FakeApi
+from testbed.kubelets import FakeKubelets, runs
+from testbed.objects.facts import gated_pod
+from testbed.operator_term.term import (
     GROUPS,
     JOBS,
     furnish,
@@ -17,7 +17,7 @@ from tests.support.operator_term.term import (
     submit,
     until,
 )
-from tests.support.scenario.manifests import (
+from testbed.scenario.manifests import (
     GPU,
     Manifest,
     pod_group,

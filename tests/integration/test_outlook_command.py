@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from testbed.fakeapi import FakeApi, Fault
+from testbed.fakeapi.server import kubeconfig_of
 from tests.integration.test_console import output
-from tests.support.fakeapi import FakeApi, Fault
-from tests.support.fakeapi.server import kubeconfig_of
 
 PATH = "/api/v1/namespaces/bireme-system/services/bireme-outlook:outlook/proxy/outlook"
 RANGE = {

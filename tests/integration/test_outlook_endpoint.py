@@ -7,11 +7,11 @@ import pytest
 
 from bireme.kube import names
 from bireme_operator import readers
-from tests.support.fakeapi import FakeApi, Fault
-from tests.support.kubelets import FakeKubelets, runs
-from tests.support.operator_term.endpoint import serving, whole
-from tests.support.operator_term.term import furnish, leading, status, submit, until
-from tests.support.scenario.manifests import queue
+from testbed.fakeapi import FakeApi, Fault
+from testbed.kubelets import FakeKubelets, runs
+from testbed.operator_term.endpoint import serving, whole
+from testbed.operator_term.term import furnish, leading, status, submit, until
+from testbed.scenario.manifests import queue
 
 ACCESS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 

@@ -17,12 +17,11 @@ from bireme_operator import progress, progress_auth
 from bireme_operator.leader import LeaderTerm
 from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.progress import ProgressEndpoint
-from tests.integration.hostile import bomb, crowd, fuzzed
-from tests.support.fakeapi import FakeApi
-from tests.support.fakeapi.answers import REVIEWS, token_of
-from tests.support.fakeapi.faults import Fault
-from tests.support.kubelets import FakeKubelets, runs
-from tests.support.operator_term.term import (
+from testbed.fakeapi import FakeApi
+from testbed.fakeapi.answers import REVIEWS, token_of
+from testbed.fakeapi.faults import Fault
+from testbed.kubelets import FakeKubelets, runs
+from testbed.operator_term.term import (
     PODS,
     furnish,
     leading,
@@ -32,7 +31,8 @@ from tests.support.operator_term.term import (
     submit,
     until,
 )
-from tests.support.scenario.manifests import task, training_job
+from testbed.scenario.manifests import task, training_job
+from tests.integration.hostile import bomb, crowd, fuzzed
 
 OURS, OTHER = training_job("job", task("worker", 2)), training_job("other", task("worker"))
 HALFWAY = {"trainerStatus": {"progressPercentage": 50, "estimatedRemainingSeconds": 90}}

@@ -10,7 +10,7 @@ from bireme.core.times import HOUR
 from bireme.forecasting.naive import Persistence
 from bireme.forecasting.pool_forecast import NightlySettings, forecast_pool
 from bireme.prometheus import PrometheusError, hourly
-from tests.support.prometheus import Programs, Samples, serving
+from testbed.prometheus import Programs, Samples, serving
 
 NOW = 1_795_305_600.0
 HOURS = 24 * 56

@@ -10,9 +10,9 @@ from bireme.kube import pages, wire
 from bireme.kube.client import ApiClient, ApiError
 from bireme.kube.watch import HistoryLostError, Reflector
 from bireme.kube.wire import CustomObject, V1Pod
+from testbed.fakeapi import FakeApi, Fault, lists, watches
+from testbed.operator_term.term import until
 from tests.integration.mirror import FAST, JOBS, PODS, Mirror, drop, put, watching
-from tests.support.fakeapi import FakeApi, Fault, lists, watches
-from tests.support.operator_term.term import until
 
 
 async def test_it_lists_all_pages_and_then_follows_every_change(

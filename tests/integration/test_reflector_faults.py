@@ -11,9 +11,9 @@ from bireme.kube import wire
 from bireme.kube.client import ApiClient
 from bireme.kube.watch import Timing
 from bireme.kube.wire import CustomObject
+from testbed.fakeapi import FakeApi, Fault, watches
+from testbed.operator_term.term import until
 from tests.integration.mirror import JOBS, PODS, Mirror, drop, put, watching
-from tests.support.fakeapi import FakeApi, Fault, watches
-from tests.support.operator_term.term import until
 
 
 @pytest.mark.parametrize("code", [500, 504, 429])

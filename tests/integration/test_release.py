@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from bireme.cli import main
-from tests.support.fakeapi import FakeApi, Fault
-from tests.support.operator_term.term import PODS, make
+from testbed.fakeapi import FakeApi, Fault
+from testbed.operator_term.term import PODS, make
 
 
 async def test_a_pod_whose_successor_is_refused_is_printed_for_its_user_to_create(

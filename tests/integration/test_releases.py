@@ -19,11 +19,11 @@ import pytest
 from bireme.kube import names, wire
 from bireme.kube.api.plan import Plan
 from bireme_extender.membership import Membership, membership
-from tests.support.extender_calls import a_state, put_gang
-from tests.support.fakeapi import FakeApi
-from tests.support.fakeapi.store import Object
-from tests.support.kubelets import FakeKubelets, runs
-from tests.support.operator_term.term import (
+from testbed.extender_calls import a_state, put_gang
+from testbed.fakeapi import FakeApi
+from testbed.fakeapi.store import Object
+from testbed.kubelets import FakeKubelets, runs
+from testbed.operator_term.term import (
     GROUPS,
     JOBS,
     PODS,
@@ -36,7 +36,7 @@ from tests.support.operator_term.term import (
     submit,
     until,
 )
-from tests.support.scenario.manifests import pod_group, task, torch_job, training_job
+from testbed.scenario.manifests import pod_group, task, torch_job, training_job
 
 FOLDER: Final = Path(__file__).parents[1] / "golden" / "releases"
 LEFT: Final = ("/api/v1/nodes", names.path("queues"), JOBS, GROUPS, PODS)

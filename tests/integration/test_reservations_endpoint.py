@@ -16,10 +16,10 @@ from bireme.cli.ui.live import Live
 from bireme.core.gpus import GPU
 from bireme.kube import names
 from bireme.kube.client import ApiClient
-from tests.support.fakeapi import FakeApi
-from tests.support.kubelets import FakeKubelets, runs
-from tests.support.operator_term.endpoint import serving, whole
-from tests.support.operator_term.term import furnish, leading, status, submit, until
+from testbed.fakeapi import FakeApi
+from testbed.kubelets import FakeKubelets, runs
+from testbed.operator_term.endpoint import serving, whole
+from testbed.operator_term.term import furnish, leading, status, submit, until
 
 PROXY = "/api/v1/namespaces/bireme-system/services/bireme-outlook:outlook/proxy/reservations"
 

@@ -15,10 +15,10 @@ from bireme.core.times import clock_time
 from bireme.kube import names
 from bireme.testing import a_node
 from bireme_operator.leader import wall_clock
-from tests.support.fakeapi import FakeApi, Fault
-from tests.support.kubelets import FakeKubelets, runs
-from tests.support.objects.facts import node_manifest
-from tests.support.operator_term.term import (
+from testbed.fakeapi import FakeApi, Fault
+from testbed.kubelets import FakeKubelets, runs
+from testbed.objects.facts import node_manifest
+from testbed.operator_term.term import (
     JOBS,
     furnish,
     leading,
@@ -28,7 +28,7 @@ from tests.support.operator_term.term import (
     submit,
     until,
 )
-from tests.support.scenario.manifests import Manifest, priority_class, queue, task, training_job
+from testbed.scenario.manifests import Manifest, priority_class, queue, task, training_job
 
 SETTLED = SchedulingSettings(min_runtime_seconds=3600, service_threshold=0, assume_resumable=True)
 

@@ -25,18 +25,18 @@ from bireme.kube.api.queues import QueueResource, QueueSpec
 from bireme.testing import a_node
 from bireme_operator.leader import LeaderTerm
 from bireme_operator.settings import OperatorSettings
-from tests.support.fakeapi import FakeApi
-from tests.support.kubelets import FakeKubelets, runs
-from tests.support.objects.facts import node_manifest
-from tests.support.operator_term.term import PODS, job, leading, silence, status, submit, until
-from tests.support.scenario.manifests import (
+from testbed.controlplane.process import free_ports
+from testbed.fakeapi import FakeApi
+from testbed.kubelets import FakeKubelets, runs
+from testbed.objects.facts import node_manifest
+from testbed.operator_term.term import PODS, job, leading, silence, status, submit, until
+from testbed.scenario.manifests import (
     Manifest,
     priority_class,
     queue,
     task,
     training_job,
 )
-from tools.controlplane.process import free_ports
 
 ROOT: Final = Path(__file__).parents[2]
 BEGAN: Final = 1.9e9

@@ -8,9 +8,9 @@ from bireme.core.settings import SchedulingSettings
 from bireme.core.times import clock_time
 from bireme.kube import names
 from bireme_operator.leader import LeaderTerm, wall_clock
-from tests.support.fakeapi import FakeApi
-from tests.support.kubelets import FakeKubelets, runs
-from tests.support.operator_term.term import (
+from testbed.fakeapi import FakeApi
+from testbed.kubelets import FakeKubelets, runs
+from testbed.operator_term.term import (
     furnish,
     leading,
     pods,
@@ -19,7 +19,7 @@ from tests.support.operator_term.term import (
     submit,
     until,
 )
-from tests.support.scenario.manifests import disruption_budget, priority_class, task, training_job
+from testbed.scenario.manifests import disruption_budget, priority_class, task, training_job
 
 
 def allow(api: FakeApi, allowed: int) -> None:

@@ -11,10 +11,10 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube import quantities
 from bireme.registry import make_policy
 from bireme_operator.status import start_estimate
-from tests.support.fakeapi import FakeApi
-from tests.support.kubelets import FakeKubelets, runs
-from tests.support.operator_term.term import furnish, leading, status, submit, until
-from tests.support.scenario.manifests import Manifest, task, training_job
+from testbed.fakeapi import FakeApi
+from testbed.kubelets import FakeKubelets, runs
+from testbed.operator_term.term import furnish, leading, status, submit, until
+from testbed.scenario.manifests import Manifest, task, training_job
 
 FEWEST = 19
 """So many starts must have come before a range is learned."""

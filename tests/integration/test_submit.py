@@ -9,9 +9,9 @@ import yaml
 
 from bireme.cli import main
 from bireme.kube import names
-from tests.support.fakeapi import FakeApi, Fault
-from tests.support.fakeapi.faults import dry_runs
-from tests.support.fakeapi.server import resources
+from testbed.fakeapi import FakeApi, Fault
+from testbed.fakeapi.faults import dry_runs
+from testbed.fakeapi.server import resources
 
 JOBS, QUEUES = names.path("trainingjobs"), names.path("queues")
 EXAMPLES = sorted((Path(__file__).parents[2] / "manifests/examples").glob("*.yaml"))

@@ -14,13 +14,13 @@ from bireme.cli import leader
 from bireme.kube import names
 from bireme.kube.client import ApiClient
 from bireme_operator.tickets import MAX_AGE_SECONDS, TICKET_HEADER
+from testbed.fakeapi import FakeApi, Fault
+from testbed.fakeapi.faults import DRY_RUN
+from testbed.fakeapi.server import kubeconfig_of
+from testbed.operator_term.endpoint import SYSTEM, Endpoint, serving
+from testbed.operator_term.term import until
 from tests.integration.test_console import output
 from tests.integration.test_outlook_command import ANSWER, PATH
-from tests.support.fakeapi import FakeApi, Fault
-from tests.support.fakeapi.faults import DRY_RUN
-from tests.support.fakeapi.server import kubeconfig_of
-from tests.support.operator_term.endpoint import SYSTEM, Endpoint, serving
-from tests.support.operator_term.term import until
 
 TICKETS = "/apis/bireme.dev/v1alpha1/tickets"
 TOKEN = "hush-hush"  # noqa: S105  # of the test

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from bireme.kube import names
-from tests.support.fakeapi import FakeApi
-from tests.support.kubelets import FakeKubelets, runs, start
-from tests.support.operator_term.term import (
+from testbed.controlplane.process import free_ports
+from testbed.fakeapi import FakeApi
+from testbed.kubelets import FakeKubelets, runs, start
+from testbed.operator_term.term import (
     furnish,
     leading,
     phases,
@@ -17,11 +18,10 @@ from tests.support.operator_term.term import (
     submit,
     until,
 )
-from tests.support.scenario.manifests import documents
-from tests.support.toys.recipe import ENVS, UPDATES
-from tools.controlplane.process import free_ports
+from testbed.scenario.manifests import documents
+from testbed.toys.recipe import ENVS, UPDATES
 
-RECIPE = "tests.support.toys.recipe:EchoRecipe"
+RECIPE = "testbed.toys.recipe:EchoRecipe"
 MAX_SECONDS = 300
 
 

@@ -12,10 +12,10 @@ from safetensors.torch import load_file
 
 from bireme.onnx.checkpoints import read_card
 from bireme.training.distributed import average, average_gradients, least, process_seed, rank
-from tests.support.toys.recipe import ENVS, UPDATES
+from testbed.toys.recipe import ENVS, UPDATES
 
 ROOT = Path(__file__).parents[2]
-RECIPE = "tests.support.toys.recipe:EchoRecipe"
+RECIPE = "testbed.toys.recipe:EchoRecipe"
 MAX_SECONDS = 300
 
 

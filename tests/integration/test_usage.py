@@ -10,7 +10,7 @@ import pytest
 
 from bireme.cli import main
 from bireme.core.times import HOUR
-from tests.support.prometheus import Programs, Samples, serving
+from testbed.prometheus import Programs, Samples, serving
 
 GPU = "nvidia.com/gpu"
 SCRAPES = 30

@@ -11,12 +11,12 @@ import pytest
 from bireme.kube import names
 from bireme_operator import what_if_endpoint
 from bireme_operator.leader import LeaderTerm
+from testbed.fakeapi import FakeApi
+from testbed.fakeapi.server import kubeconfig_of
+from testbed.kubelets import FakeKubelets, runs
+from testbed.operator_term.endpoint import Endpoint, serving, whole
+from testbed.operator_term.term import furnish, leading, status, submit, until
 from tests.integration.test_console import output
-from tests.support.fakeapi import FakeApi
-from tests.support.fakeapi.server import kubeconfig_of
-from tests.support.kubelets import FakeKubelets, runs
-from tests.support.operator_term.endpoint import Endpoint, serving, whole
-from tests.support.operator_term.term import furnish, leading, status, submit, until
 
 PROXY = "/api/v1/namespaces/bireme-system/services/bireme-outlook:outlook/proxy/what-if"
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"

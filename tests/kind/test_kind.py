@@ -12,8 +12,8 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from tools.controlplane.binaries import output, require
-from tools.controlplane.realnode import cgroups
+from testbed.controlplane.binaries import output, require
+from testbed.controlplane.realnode import cgroups
 from tools.images.archives import build
 from tools.kind import nodeimage
 from tools.kind.confined import KUBELET_SETTINGS, Confined, obstacle

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.scenario import promises
-from tests.support.scenario.helm import NAMESPACE, Helm, install, uninstall
-from tests.support.scenario.tenant import Tenant
-from tools.controlplane.cluster import Cluster
-from tools.controlplane.nodes import fake_nodes
-from tools.controlplane.realnode.obstacle import obstacle
+from testbed.controlplane.cluster import Cluster
+from testbed.controlplane.nodes import fake_nodes
+from testbed.controlplane.realnode.obstacle import obstacle
+from testbed.scenario import promises
+from testbed.scenario.helm import NAMESPACE, Helm, install, uninstall
+from testbed.scenario.tenant import Tenant
 from tools.images.archives import Images, base, build
 from tools.images.archives import obstacle as images_obstacle
 

@@ -3,8 +3,8 @@
 import textwrap
 from typing import Any
 
-from tests.support.scenario.manifests import Manifest
-from tests.support.scenario.tenant import Tenant
+from testbed.scenario.manifests import Manifest
+from testbed.scenario.tenant import Tenant
 from tools.images.archives import base
 
 

@@ -4,8 +4,8 @@ from typing import Final
 
 import pytest
 
+from testbed.scenario.tenant import Tenant
 from tests.node.real_pods import await_end, logs, python_pod
-from tests.support.scenario.tenant import Tenant
 from tools.images.archives import Images
 
 WITHOUT_BYTECODE: Final = """

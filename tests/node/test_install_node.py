@@ -14,8 +14,9 @@ from typing import Final, Self
 import pytest
 
 from bireme.cli import main as bireme
-from tests.node.real_pods import is_ready, python_spec
-from tests.support.scenario.helm import (
+from testbed.controlplane.process import answers, processes
+from testbed.controlplane.waiting import wait_until
+from testbed.scenario.helm import (
     NAMESPACE,
     RELEASE,
     Helm,
@@ -24,11 +25,10 @@ from tests.support.scenario.helm import (
     install,
     uninstall,
 )
-from tests.support.scenario.manifests import Manifest, task, training_job
-from tests.support.scenario.pools import pool_scaler, recorded_status
-from tests.support.scenario.tenant import Tenant, uids_of
-from tools.controlplane.process import answers, processes
-from tools.controlplane.waiting import wait_until
+from testbed.scenario.manifests import Manifest, task, training_job
+from testbed.scenario.pools import pool_scaler, recorded_status
+from testbed.scenario.tenant import Tenant, uids_of
+from tests.node.real_pods import is_ready, python_spec
 from tools.images.archives import Images
 
 TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")

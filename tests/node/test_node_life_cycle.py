@@ -9,12 +9,12 @@ from typing import Final
 
 import pytest
 
-from tools.controlplane.__main__ import main
-from tools.controlplane.cluster import Cluster, clusters_folder, stop_orphans
-from tools.controlplane.process import processes
-from tools.controlplane.realnode.cgroups import CGROUPS
-from tools.controlplane.realnode.settings import PAUSE
-from tools.controlplane.waiting import wait_until
+from testbed.controlplane.__main__ import main
+from testbed.controlplane.cluster import Cluster, clusters_folder, stop_orphans
+from testbed.controlplane.process import processes
+from testbed.controlplane.realnode.cgroups import CGROUPS
+from testbed.controlplane.realnode.settings import PAUSE
+from testbed.controlplane.waiting import wait_until
 
 ENVIRONMENT: Final = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
 START_SECONDS: Final = 300.0
@@ -73,7 +73,7 @@ def test_a_stopped_node_leaves_nothing(name: str) -> None:
 
 def test_the_node_of_a_killed_program_is_cleared_away(name: str) -> None:
     program = (
-        "import sys, time; from tools.controlplane.cluster import Cluster;"
+        "import sys, time; from testbed.controlplane.cluster import Cluster;"
         "cluster = Cluster.start(sys.argv[1], real_node=True); print('up', flush=True);"
         "time.sleep(600)"
     )
@@ -92,7 +92,7 @@ def test_the_node_of_a_killed_program_is_cleared_away(name: str) -> None:
 
 
 def test_a_node_of_the_command_line_stays_until_it_is_stopped(name: str) -> None:
-    command = [sys.executable, "-m", "tools.controlplane", "up", name, "--nodes", "1", "--node"]
+    command = [sys.executable, "-m", "testbed.controlplane", "up", name, "--nodes", "1", "--node"]
     try:
         done = subprocess.run(
             command,

@@ -4,10 +4,10 @@ from typing import Final
 
 import pytest
 
+from testbed.controlplane.nodes import FAKE_TAINT
+from testbed.controlplane.process import answers
+from testbed.scenario.tenant import Tenant
 from tests.node.real_pods import await_end, await_ready, logs, python_pod
-from tests.support.scenario.tenant import Tenant
-from tools.controlplane.nodes import FAKE_TAINT
-from tools.controlplane.process import answers
 
 RESTRICTED: Final = {
     "allowPrivilegeEscalation": False,

@@ -13,12 +13,12 @@ from typing import Any, Final
 import pytest
 
 from bireme.cli import main as bireme
+from testbed.scenario.helm import Helm, install
+from testbed.scenario.manifests import Manifest, documents, task, training_job
+from testbed.scenario.tenant import Tenant, nodes_of
+from testbed.scenario.waiting import always
 from tests.node import parameter_server
 from tests.node.real_pods import logs
-from tests.support.scenario.helm import Helm, install
-from tests.support.scenario.manifests import Manifest, documents, task, training_job
-from tests.support.scenario.tenant import Tenant, nodes_of
-from tests.support.scenario.waiting import always
 from tools.images.archives import Images
 
 IMAGE_PYTHON: Final = (3, 11)

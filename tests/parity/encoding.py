@@ -19,7 +19,7 @@ from bireme.core.pod_constraints import (
 from bireme.core.queues import Queue
 from bireme.core.resources import Request
 from bireme.kube import names
-from tests.support.scenario.manifests import Manifest
+from testbed.scenario.manifests import Manifest
 
 STYLES = 6
 """Ways to ask for the same."""

@@ -38,11 +38,11 @@ from bireme.kube.cluster_state import ClusterState
 from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.training_jobs import JobFacts
 from bireme.testing import a_node
+from testbed.controlplane.nodes import GPU, RACK, ZONE
+from testbed.objects import facts
+from testbed.objects.facts import node_manifest, served, through_the_wire
+from testbed.scenario.manifests import Manifest, pod_group, priority_class
 from tests.parity import encoding
-from tests.support.objects import facts
-from tests.support.objects.facts import node_manifest, served, through_the_wire
-from tests.support.scenario.manifests import Manifest, pod_group, priority_class
-from tools.controlplane.nodes import GPU, RACK, ZONE
 
 
 @dataclass

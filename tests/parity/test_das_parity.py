@@ -24,7 +24,7 @@ from bireme.simulator.outcome import Outcome
 from bireme.simulator.simulation import simulate
 from bireme.training.das.environment import SETTINGS, DasEnv, draw, nodes_of, physics_of, trace_of
 from bireme.training.das.evaluation import START_NOW
-from tests.support.examples import examples
+from testbed.examples import examples
 
 JOBS = 60
 

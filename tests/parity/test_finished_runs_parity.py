@@ -23,7 +23,7 @@ from bireme.simulator.state import SimulationState
 from bireme.simulator.traces.tables import tasks_of_gpus
 from bireme.simulator.workload import Trace, TraceJob
 from bireme.testing import a_node
-from tests.support.objects.facts import (
+from testbed.objects.facts import (
     CREATED,
     a_job,
     a_plan,
@@ -31,7 +31,7 @@ from tests.support.objects.facts import (
     pod_manifest,
     through_the_wire,
 )
-from tests.support.scenario.manifests import Manifest, task
+from testbed.scenario.manifests import Manifest, task
 
 NODES = [
     a_node(f"n{n}", 4, labels={GPU_MODEL_LABEL: model})

@@ -22,6 +22,8 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube import plans
 from bireme.kube.cluster_state import ClusterState
 from bireme.registry import make_policy
+from testbed.examples import examples
+from testbed.scenario.manifests import Manifest
 from tests.parity.random_clusters import (
     LABELS,
     NOW,
@@ -31,8 +33,6 @@ from tests.parity.random_clusters import (
     with_plan,
     worlds,
 )
-from tests.support.examples import examples
-from tests.support.scenario.manifests import Manifest
 
 EXAMPLES = 30
 

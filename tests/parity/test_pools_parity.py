@@ -31,7 +31,7 @@ from bireme.simulator.simulation import simulate
 from bireme.simulator.workload import Trace
 from bireme_operator.node_pools import ManagedPool, PoolInventory
 from bireme_operator.scale_requests import ScaleOrder, ScaleRequester
-from tests.support.simulations import small_traces
+from testbed.simulations import small_traces
 
 SECONDS_PER_STEP = 900.0
 MOST = 4

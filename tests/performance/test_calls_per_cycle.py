@@ -36,7 +36,7 @@ from bireme.testing import (
     a_task,
     with_running,
 )
-from tests.support.hostile_shapes import (
+from testbed.hostile_shapes import (
     MakeTask,
     a_cluster,
     own_node_affinity,

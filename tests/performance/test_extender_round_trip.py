@@ -20,7 +20,8 @@ import uvicorn
 from bireme_extender.app import BodyReader, ExtenderApp
 from bireme_extender.cache import PlanWaits
 from bireme_extender.verbs import Verbs
-from tests.support.extender_calls import (
+from testbed.controlplane.process import free_ports
+from testbed.extender_calls import (
     FixedFreshness,
     a_body,
     a_group,
@@ -29,7 +30,6 @@ from tests.support.extender_calls import (
     a_state,
     make_metrics,
 )
-from tools.controlplane.process import free_ports
 
 NODES = [f"node-{number:05}.cluster.example" for number in range(5000)]
 CALLS = 200

@@ -14,8 +14,8 @@ from bireme.core.decision import Admit
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.registry import make_policy
-from tests.support import hostile_shapes
-from tests.support.hostile_shapes import MakeTask, a_cluster, own_node_affinity, own_pod_affinity
+from testbed import hostile_shapes
+from testbed.hostile_shapes import MakeTask, a_cluster, own_node_affinity, own_pod_affinity
 
 LIMIT_SECONDS = 2.0
 

@@ -11,12 +11,12 @@ import sys
 import pytest
 
 from bireme.core.reasons import Reason
-from tests.support.simcluster.cluster import SimulatedCluster
-from tests.support.simcluster.fault_injection import FaultInjector
-from tests.support.simcluster.simulation import run, story
-from tests.support.simcluster.tenants import Tenants
-from tests.support.simcluster.virtual import VirtualLoop
-from tests.support.simcluster.world import World
+from testbed.simcluster.cluster import SimulatedCluster
+from testbed.simcluster.fault_injection import FaultInjector
+from testbed.simcluster.simulation import run, story
+from testbed.simcluster.tenants import Tenants
+from testbed.simcluster.virtual import VirtualLoop
+from testbed.simcluster.world import World
 
 FIRST, _, LAST = os.environ.get("BIREME_SIMULATED_SEEDS", "0:40").partition(":")
 SEEDS = range(int(FIRST), int(LAST or int(FIRST) + 1))
@@ -31,7 +31,7 @@ def test_every_promise_holds_whatever_goes_wrong(chunk: int) -> None:
     failed = {seed: broken for seed in SEEDS[chunk::CHUNKS] if (broken := run(seed).violations)}
     report = "\n".join(
         f"seed {seed}: {broken[0]} (and {len(broken) - 1} more)\n"
-        f"  python -m tests.support.simcluster --seeds {seed} --story"
+        f"  python -m testbed.simcluster --seeds {seed} --story"
         for seed, broken in failed.items()
     )
     assert not failed, report
@@ -68,7 +68,7 @@ def test_different_seeds_tell_different_stories() -> None:
 
 
 def test_a_seed_tells_the_same_story_in_another_process_with_other_hashes() -> None:
-    program = "from tests.support.simcluster.simulation import run; print(run(3).digest)"
+    program = "from testbed.simcluster.simulation import run; print(run(3).digest)"
     digests = {
         subprocess.run(
             [sys.executable, "-c", program],

@@ -35,12 +35,12 @@ from bireme_operator.status import Urgency
 from bireme_operator.status_writer import StatusWriter
 from bireme_operator.workqueue import BackOffs
 from bireme_operator.writes import PrioritySemaphore, Writes
-from tests.support.history import observer
-from tests.support.history.observer import INVARIANTS
-from tests.support.simcluster.judge import PROMISES
-from tests.support.simcluster.scheduler import Scheduler
-from tests.support.simcluster.simulation import run
-from tests.support.simcluster.world import World
+from testbed.history import observer
+from testbed.history.observer import INVARIANTS
+from testbed.simcluster.judge import PROMISES
+from testbed.simcluster.scheduler import Scheduler
+from testbed.simcluster.simulation import run
+from testbed.simcluster.world import World
 
 KIND = World()
 

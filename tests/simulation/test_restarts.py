@@ -12,13 +12,13 @@ from contextlib import contextmanager
 
 import structlog
 
-from tests.support.fakeapi.store import Object
-from tests.support.scenario.manifests import queue, torch_job
-from tests.support.simcluster import objects, pod_status
-from tests.support.simcluster.cluster import SPACE, SimulatedCluster
-from tests.support.simcluster.objects import JOBS, PODS, QUEUES
-from tests.support.simcluster.virtual import VirtualLoop
-from tests.support.simcluster.world import World
+from testbed.fakeapi.store import Object
+from testbed.scenario.manifests import queue, torch_job
+from testbed.simcluster import objects, pod_status
+from testbed.simcluster.cluster import SPACE, SimulatedCluster
+from testbed.simcluster.objects import JOBS, PODS, QUEUES
+from testbed.simcluster.virtual import VirtualLoop
+from testbed.simcluster.world import World
 
 RESTARTS = int(os.environ.get("BIREME_RESTARTS", "200"))
 EVENTS = "/api/v1/events"

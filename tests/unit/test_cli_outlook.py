@@ -10,7 +10,7 @@ from bireme.cli import main
 from bireme.core.settings import SchedulingSettings
 from bireme.core.times import clock_time
 from bireme.testing import a_gang, a_node, a_task
-from tests.support.recordings import RecordedCluster
+from testbed.recordings import RecordedCluster
 
 NOW = 1e9
 

@@ -12,7 +12,7 @@ from bireme.core.decision import Decision
 from bireme.core.settings import SchedulingSettings
 from bireme.replay.writer import record_files
 from bireme.testing import GIB, a_gang, a_node, a_running, a_snapshot, a_task, with_running
-from tests.support.recordings import RecordedCluster, a_writer, record
+from testbed.recordings import RecordedCluster, a_writer, record
 
 PATIENT = SchedulingSettings(preemption=False)
 OWN = "combined-priority/packing"

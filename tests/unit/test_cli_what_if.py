@@ -14,7 +14,7 @@ from bireme.core.queues import Queue
 from bireme.core.settings import SchedulingSettings
 from bireme.kube import names
 from bireme.testing import GPU, a_gang, a_node, a_task
-from tests.support.recordings import RecordedCluster
+from testbed.recordings import RecordedCluster
 
 NOW = 1e9
 QUEUES = (Queue("default"), Queue("small", limit={GPU: 2}), Queue("shut", is_open=False))

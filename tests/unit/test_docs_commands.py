@@ -10,7 +10,7 @@ import pytest
 from bireme import cli
 from bireme.cli import evaluate, main, train
 from bireme.simulator.metrics import KEYS
-from tests.support.networks.checkpoints import write
+from testbed.networks.checkpoints import write
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT.parent / "shared" / "data"

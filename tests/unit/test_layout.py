@@ -8,7 +8,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = ("operator", "extender", "policies")
-CODE = (*SHIPPED, "benchmarks", "tools", "tests/support")
+CODE = (*SHIPPED, "benchmarks", "tools", "testbed")
 
 BANNED_MODULES = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}
 BANNED_CALLS = {
@@ -34,24 +34,38 @@ def test_packages_lie_below_their_folder_never_in_it() -> None:
 
 
 def test_tests_are_no_package() -> None:
-    """Under importlib mode equal names are fine; only what they share is a package."""
-    packages = (ROOT / "tests").rglob("__init__.py")
-    assert [shown(p) for p in packages if "support" not in p.parts] == []
+    """Under importlib mode equal names are fine; what several folders share is the testbed."""
+    assert [shown(p) for p in (ROOT / "tests").rglob("__init__.py")] == []
 
 
-def test_what_tests_of_several_folders_share_lies_in_their_support_package() -> None:
-    """A helper beside tests serves its own folder alone."""
+def test_the_testbed_imports_neither_tests_nor_tools() -> None:
+    found = [
+        f"{shown(path)} imports {module}"
+        for path in sources("testbed")
+        for module in imports(path)
+        if module.split(".")[0] in {"tests", "tools", "benchmarks"}
+    ]
+    assert found == []
+
+
+def test_a_helper_beside_tests_serves_its_own_folder_alone() -> None:
     strangers = []
     for path in sources("tests", "benchmarks", "tools"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("tests."):
-                continue
-            module = str(node.module)
+        for module in imports(path):
             place = ROOT / module.replace(".", "/")
             folder = place if place.is_dir() else place.parent
-            if not module.startswith("tests.support") and folder != path.parent:
-                strangers.append(f"{shown(path)} imports {node.module}")
-    assert strangers == [], "move it to tests/support or bireme.testing"
+            if module.startswith("tests.") and folder != path.parent:
+                strangers.append(f"{shown(path)} imports {module}")
+    assert strangers == [], "move it to testbed or bireme.testing"
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Yield the modules that a file imports."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            yield node.module or ""
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
 
 
 @pytest.mark.parametrize("folder", CODE)

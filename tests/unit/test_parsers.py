@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.kube.client import ApiError
-from tests.support.fuzzing.documents import DOCUMENTS
-from tests.support.fuzzing.mutations import as_json, damaged, mutated
-from tests.support.fuzzing.watched import OBJECTS, WatchedCluster
+from testbed.fuzzing.documents import DOCUMENTS
+from testbed.fuzzing.mutations import as_json, damaged, mutated
+from testbed.fuzzing.watched import OBJECTS, WatchedCluster
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.history.observer import INVARIANTS
-from tests.support.simcluster.cluster import SimulatedCluster
-from tests.support.simcluster.fault_injection import FaultInjector
-from tests.support.simcluster.judge import PROMISES
-from tests.support.simcluster.tenants import Tenants
-from tests.support.simcluster.virtual import VirtualLoop
-from tests.support.simcluster.world import World
+from testbed.history.observer import INVARIANTS
+from testbed.simcluster.cluster import SimulatedCluster
+from testbed.simcluster.fault_injection import FaultInjector
+from testbed.simcluster.judge import PROMISES
+from testbed.simcluster.tenants import Tenants
+from testbed.simcluster.virtual import VirtualLoop
+from testbed.simcluster.world import World
 from tools.refind import FOUND
 
 ROOT = Path(__file__).parents[2]

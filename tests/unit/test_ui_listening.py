@@ -23,7 +23,7 @@ from bireme.cli.ui.server import Board, Guard
 from bireme.kube.client import connection_errors
 from bireme.kube.credentials import CredentialsError
 from bireme.testing import a_gang, a_node, a_snapshot, a_task
-from tests.support.recordings import record
+from testbed.recordings import record
 
 JOB = """{"metadata": {"namespace": "red", "name": "short"}, "spec": {"queue": "default"},
  "status": {"phase": "Pending", "tasks": [{"name": "worker", "replicas": 8}]}}"""

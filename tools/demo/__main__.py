@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from tools.controlplane.errors import ControlPlaneError
+from testbed.controlplane.errors import ControlPlaneError
 from tools.demo import clusters
 from tools.demo.performance import Options, perform, tell_what_next
 from tools.demo.story import full_workload, small_workload

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Final
 
 from bireme.replay.writer import record_files
-from tests.support.scenario.clusters import install_api
-from tools.controlplane.cluster import Cluster, clusters_folder
-from tools.controlplane.errors import ControlPlaneError
-from tools.controlplane.leader import SYSTEM, own_address, serve_leader
-from tools.controlplane.nodes import fake_nodes
-from tools.controlplane.process import Process, command_line, ended
-from tools.controlplane.stack import BiremeStack, Keeper
-from tools.controlplane.waiting import wait_until
+from testbed.controlplane.cluster import Cluster, clusters_folder
+from testbed.controlplane.errors import ControlPlaneError
+from testbed.controlplane.leader import SYSTEM, own_address, serve_leader
+from testbed.controlplane.nodes import fake_nodes
+from testbed.controlplane.process import Process, command_line, ended
+from testbed.controlplane.stack import BiremeStack, Keeper
+from testbed.controlplane.waiting import wait_until
+from testbed.scenario.clusters import install_api
 
 ROOT: Final = Path(__file__).parents[2]
 QUEUES: Final = ROOT / "manifests" / "demo" / "queues.yaml"

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tests.support.history.records import Key, Record
+from testbed.history.records import Key, Record
 
 _COMMON: Final = ("reserved", "held back", "backfilled")
 _KEPT: Final = re.compile(r"kept for it: [^;]*")

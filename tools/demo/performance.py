@@ -12,10 +12,10 @@ from typing import Final
 from rich.console import Console
 from rich.live import Live
 
-from tests.support.history.amounts import GPU
-from tests.support.history.observed import ENDED
-from tests.support.history.recorder import COLLECTIONS, Recorder
-from tools.controlplane.cluster import Cluster
+from testbed.controlplane.cluster import Cluster
+from testbed.history.amounts import GPU
+from testbed.history.observed import ENDED
+from testbed.history.recorder import COLLECTIONS, Recorder
 from tools.demo import clusters, gantt, summary
 from tools.demo.colours import Palette
 from tools.demo.film import Film

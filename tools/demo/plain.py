@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
-from tests.support.history.records import Key, Record
+from testbed.history.records import Key, Record
 from tools.demo.timeline import Timeline
 from tools.demo.words import about
 

@@ -11,9 +11,9 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Final
 
-from tests.support.history.amounts import GPU
-from tests.support.history.observer import INVARIANTS, check
-from tests.support.history.records import Record
+from testbed.history.amounts import GPU
+from testbed.history.observer import INVARIANTS, check
+from testbed.history.records import Record
 from tools.demo.moments import Moment
 from tools.demo.timeline import JobStory, Timeline
 from tools.demo.workload import NAMESPACE, Part, Workload

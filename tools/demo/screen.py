@@ -10,10 +10,10 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from tests.support.history.amounts import GPU
-from tests.support.history.observed import ENDED, ObservedCluster
-from tests.support.history.records import Key
-from tools.controlplane.nodes import RACK
+from testbed.controlplane.nodes import RACK
+from testbed.history.amounts import GPU
+from testbed.history.observed import ENDED, ObservedCluster
+from testbed.history.records import Key
 from tools.demo.colours import QUEUES, Palette
 from tools.demo.timeline import JobStory, Timeline
 from tools.demo.words import about, shortened

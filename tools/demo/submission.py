@@ -8,8 +8,8 @@ from typing import Final, Self
 
 import yaml
 
-from tools.controlplane.cluster import Cluster
-from tools.controlplane.errors import ControlPlaneError
+from testbed.controlplane.cluster import Cluster
+from testbed.controlplane.errors import ControlPlaneError
 from tools.demo.workload import NAMESPACE, Cue, Submission, Workload
 
 _POLL_SECONDS: Final = 0.05

@@ -6,9 +6,9 @@ Live view, summary, report and picture are made of them. Times are seconds of th
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from tests.support.history.amounts import GPU
-from tests.support.history.observed import ENDED, ObservedCluster, phase_of, planned_nodes
-from tests.support.history.records import Key, Manifest, Record
+from testbed.history.amounts import GPU
+from testbed.history.observed import ENDED, ObservedCluster, phase_of, planned_nodes
+from testbed.history.records import Key, Manifest, Record
 from tools.demo.moments import Moments
 from tools.demo.workload import NAMESPACE
 

@@ -18,9 +18,9 @@ from bireme.core.nodes import Node
 from bireme.core.queues import Queue
 from bireme.core.settings import SchedulingSettings
 from bireme.testing import a_gang, a_node, a_task
-from tests.support.board import board
-from tests.support.recordings import RecordedCluster
-from tools import browser as browsers
+from testbed import browser as browsers
+from testbed.board import board
+from testbed.recordings import RecordedCluster
 
 FOLDER: Final = Path(__file__).parents[2] / "docs" / "pictures"
 WAITS: Final = "search-pretrain"
@@ -42,7 +42,7 @@ _VIEWS: Final[tuple[tuple[str, _Scheme, str, str], ...]] = (
 def main() -> int:
     program = browsers.chromium()
     if program is None:
-        sys.stderr.write("no Chromium on the path; run python -m tools.browser\n")
+        sys.stderr.write("no Chromium on the path; run python -m testbed.browser\n")
         return 1
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

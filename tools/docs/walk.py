@@ -20,10 +20,10 @@ from typing import Any, Final
 from bireme.cli import main as bireme
 from bireme_extender.cache import PlanWaits
 from bireme_extender.verbs import Verbs
-from tests.support.extender_calls import FixedFreshness, a_body, a_state, make_metrics
-from tests.support.fakeapi import FakeApi
-from tests.support.operator_term.term import JOBS, PODS, furnish, leading, pods, submit, until
-from tests.support.scenario.manifests import task, training_job
+from testbed.extender_calls import FixedFreshness, a_body, a_state, make_metrics
+from testbed.fakeapi import FakeApi
+from testbed.operator_term.term import JOBS, PODS, furnish, leading, pods, submit, until
+from testbed.scenario.manifests import task, training_job
 
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = ROOT / "docs" / "architecture.md"

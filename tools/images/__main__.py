@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from tools.controlplane.errors import ControlPlaneError
+from testbed.controlplane.errors import ControlPlaneError
 from tools.images import sizes
 from tools.images.archives import build, obstacle
 

@@ -14,10 +14,10 @@ from typing import Any, Final
 
 import yaml
 
-from tools.controlplane import binaries
-from tools.controlplane.binaries import KUBERNETES_VERSION
-from tools.controlplane.compiling import Report
-from tools.controlplane.errors import ControlPlaneError
+from testbed.controlplane import binaries
+from testbed.controlplane.binaries import KUBERNETES_VERSION
+from testbed.controlplane.compiling import Report
+from testbed.controlplane.errors import ControlPlaneError
 from tools.images import debian, materials
 from tools.images.tool import Buildah, pip_configuration
 

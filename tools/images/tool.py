@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tools.controlplane.binaries import output
+from testbed.controlplane.binaries import output
 
 COMMAND_TIMEOUT_SECONDS: Final = 1200.0
 

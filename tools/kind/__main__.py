@@ -5,7 +5,7 @@ import functools
 import sys
 from pathlib import Path
 
-from tools.controlplane.errors import ControlPlaneError
+from testbed.controlplane.errors import ControlPlaneError
 from tools.kind.installation import Installation
 from tools.kind.programs import find, find_all
 

@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from tools.controlplane.binaries import CONTROL_PLANE, HELM, KIND, NODE, build, require
-from tools.controlplane.compiling import Report
-from tools.controlplane.errors import ControlPlaneError
-from tools.controlplane.realnode import cgroups
-from tools.controlplane.realnode import obstacle as realnode
-from tools.controlplane.realnode.sandbox import Sandbox
+from testbed.controlplane.binaries import CONTROL_PLANE, HELM, KIND, NODE, build, require
+from testbed.controlplane.compiling import Report
+from testbed.controlplane.errors import ControlPlaneError
+from testbed.controlplane.realnode import cgroups
+from testbed.controlplane.realnode import obstacle as realnode
+from testbed.controlplane.realnode.sandbox import Sandbox
 from tools.images import archives
 from tools.kind import nodeimage
 from tools.kind.programs import PROVIDER_VARIABLE

@@ -14,9 +14,9 @@ from typing import Final
 
 import yaml
 
-from tools.controlplane.binaries import output
-from tools.controlplane.compiling import Report
-from tools.controlplane.errors import ControlPlaneError
+from testbed.controlplane.binaries import output
+from testbed.controlplane.compiling import Report
+from testbed.controlplane.errors import ControlPlaneError
 from tools.kind.programs import Programs
 
 REPOSITORY: Final = Path(__file__).resolve().parents[2]

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tools.controlplane import binaries
-from tools.controlplane.binaries import (
+from testbed.controlplane import binaries
+from testbed.controlplane.binaries import (
     CONTROL_PLANE,
     KIND,
     KUBERNETES_VERSION,
@@ -28,10 +28,10 @@ from tools.controlplane.binaries import (
     cache_key,
     module_version,
 )
-from tools.controlplane.compiling import Report
-from tools.controlplane.process import Process
-from tools.controlplane.realnode.cgroups import CONTROLLERS
-from tools.controlplane.waiting import wait_until
+from testbed.controlplane.compiling import Report
+from testbed.controlplane.process import Process
+from testbed.controlplane.realnode.cgroups import CONTROLLERS
+from testbed.controlplane.waiting import wait_until
 from tools.images import archives, debian
 from tools.images.archives import Archive
 from tools.images.tool import Buildah, run

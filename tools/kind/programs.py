@@ -5,8 +5,8 @@ import shutil
 from dataclasses import dataclass
 from typing import Final
 
-from tools.controlplane.binaries import module_version, output
-from tools.controlplane.errors import ControlPlaneError
+from testbed.controlplane.binaries import module_version, output
+from testbed.controlplane.errors import ControlPlaneError
 
 PROVIDER_VARIABLE: Final = "KIND_EXPERIMENTAL_PROVIDER"
 ENGINES: Final = ("docker", "podman")

@@ -54,7 +54,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _rehearse() -> int:
-    from tools.controlplane.errors import ControlPlaneError
+    from testbed.controlplane.errors import ControlPlaneError
     from tools.release.rehearsal import Rehearsal
 
     with tempfile.TemporaryDirectory(prefix="bireme-release-") as folder:

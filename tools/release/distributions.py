@@ -10,8 +10,8 @@ from importlib.metadata import Distribution, distributions
 from pathlib import Path
 from typing import Final
 
-from tools.controlplane.binaries import output
-from tools.controlplane.errors import ControlPlaneError
+from testbed.controlplane.binaries import output
+from testbed.controlplane.errors import ControlPlaneError
 from tools.release import versions
 from tools.release.errors import ReleaseError
 

@@ -10,10 +10,10 @@ import tarfile
 from pathlib import Path
 from typing import Final
 
-from tools.controlplane.binaries import HELM, RELEASE, build
-from tools.controlplane.errors import ControlPlaneError
-from tools.controlplane.realnode.sandbox import Sandbox
-from tools.controlplane.waiting import wait_until
+from testbed.controlplane.binaries import HELM, RELEASE, build
+from testbed.controlplane.errors import ControlPlaneError
+from testbed.controlplane.realnode.sandbox import Sandbox
+from testbed.controlplane.waiting import wait_until
 from tools.images.archives import Archive
 from tools.release.errors import ReleaseError
 from tools.release.signing import KINDS

@@ -17,10 +17,10 @@ from typing import Any, Final
 
 import yaml
 
-from tools.controlplane.binaries import HELM, RELEASE, build, output
-from tools.controlplane.cluster import Cluster
-from tools.controlplane.errors import ControlPlaneError
-from tools.controlplane.realnode.obstacle import obstacle as node_obstacle
+from testbed.controlplane.binaries import HELM, RELEASE, build, output
+from testbed.controlplane.cluster import Cluster
+from testbed.controlplane.errors import ControlPlaneError
+from testbed.controlplane.realnode.obstacle import obstacle as node_obstacle
 from tools.images import archives
 from tools.images.archives import Archive
 from tools.release import bills, chart, distributions, notes, readiness, versions

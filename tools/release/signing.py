@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tools.controlplane.errors import ControlPlaneError
+from testbed.controlplane.errors import ControlPlaneError
 from tools.release.errors import ReleaseError
 
 Run = Callable[..., str]

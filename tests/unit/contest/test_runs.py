@@ -10,7 +10,7 @@ from bireme.contest.candidates import Contender
 from bireme.contest.runs import RUNS_FILE, Runs
 from bireme.contest.tuning import play_all
 from bireme.simulator.errors import SimulationError
-from tests.support.planted import planted
+from testbed.planted import planted
 
 PAIRS = [
     (Contender(name), world)

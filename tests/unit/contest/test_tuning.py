@@ -12,7 +12,7 @@ from bireme.contest.worlds import World
 from bireme.core.errors import SettingError
 from bireme.rl.lookup import FOLDER
 from bireme.simulator.metrics import SimulationMetrics
-from tests.support.planted import planted
+from testbed.planted import planted
 
 LAS = TunedRule("tiresias-las", {"threshold_device_seconds": (1e9, 1e8, 10_000, 1e7)})
 FOUND = "tiresias-las?threshold_device_seconds=10000"

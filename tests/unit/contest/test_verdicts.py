@@ -11,7 +11,7 @@ from bireme.contest.verdicts import Verdict, verdict
 from bireme.contest.worlds import World
 from bireme.core.errors import SettingError
 from bireme.simulator.metrics import SimulationMetrics
-from tests.support.planted import planted
+from testbed.planted import planted
 
 
 def runs(*seconds: float) -> list[SimulationMetrics]:

@@ -12,7 +12,7 @@ from bireme.core.gangs import Gang
 from bireme.core.queues import Queue
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.testing import GPU, a_gang, a_node, a_task
-from tests.support.examples import examples
+from testbed.examples import examples
 from tests.unit.core.preemption_cases import AT_ONCE, NODES, a_world, decide, runs, stopped, urgent
 
 SYSTEM = AT_ONCE.budget_override_priority

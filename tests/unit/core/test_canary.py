@@ -18,9 +18,9 @@ from bireme.heuristics.packing import Packing
 from bireme.heuristics.simple_orderers import Fifo
 from bireme.replay.writer import outline_of
 from bireme.testing import a_gang, a_node, a_running, a_snapshot, a_task, with_running
-from tests.support.examples import examples
-from tests.support.small_cluster import SmallCluster
-from tests.support.workloads import (
+from testbed.examples import examples
+from testbed.small_cluster import SmallCluster
+from testbed.workloads import (
     COMBINED,
     ELASTIC,
     KINDS,

@@ -11,8 +11,8 @@ from bireme.core.placement import COUNT_CEILING, FreeCapacity, Placement, Take, 
 from bireme.core.pod_constraints import NodeConstraints
 from bireme.core.resources import IntArray
 from bireme.testing import GIB, GPU, a_gang, a_node, a_task
-from tests.support import random_snapshots
-from tests.support.model import oracles
+from testbed import random_snapshots
+from testbed.model import oracles
 
 LEVELS = ("kubernetes.io/hostname",)
 

@@ -17,7 +17,7 @@ from bireme.heuristics.packing import Packing
 from bireme.heuristics.simple_orderers import Fifo
 from bireme.registry import make_policy
 from bireme.testing import GPU, a_gang, a_snapshot, a_task, racks
-from tests.support.decisions import hold_of
+from testbed.decisions import hold_of
 
 FIFO = Policy(Fifo(), Packing())
 

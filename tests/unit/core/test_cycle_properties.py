@@ -19,10 +19,10 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.packing import Packing
 from bireme.registry import make_orderer, make_policy
 from bireme.testing import a_gang, a_snapshot
-from tests.support import random_snapshots
-from tests.support.examples import examples
-from tests.support.model import oracles
-from tests.support.random_snapshots import SnapshotCase
+from testbed import random_snapshots
+from testbed.examples import examples
+from testbed.model import oracles
+from testbed.random_snapshots import SnapshotCase
 
 thorough = examples(25)
 

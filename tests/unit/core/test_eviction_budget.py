@@ -12,7 +12,7 @@ from bireme.core.queues import Queue
 from bireme.core.settings import SchedulingSettings
 from bireme.registry import make_policy
 from bireme.testing import GPU, a_gang, a_node, a_running_gang, a_snapshot, a_task, with_running
-from tests.support.small_cluster import SmallCluster
+from testbed.small_cluster import SmallCluster
 
 HOUR = 3600.0
 SETTINGS = SchedulingSettings()

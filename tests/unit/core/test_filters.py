@@ -14,8 +14,8 @@ from bireme.core.pod_constraints import (
     Toleration,
 )
 from bireme.testing import a_node
-from tests.support import random_snapshots
-from tests.support.model import oracles
+from testbed import random_snapshots
+from testbed.model import oracles
 
 LEVELS = ("kubernetes.io/hostname",)
 LABELLED = [

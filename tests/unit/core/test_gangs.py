@@ -5,7 +5,7 @@ from hypothesis import given
 
 from bireme.core.gangs import Gang, Role, RoleAffinity, Task
 from bireme.testing import GIB, GPU, a_gang, a_task
-from tests.support import random_snapshots
+from testbed import random_snapshots
 
 
 def sizes(gang: Gang) -> dict[str, int]:

@@ -12,8 +12,8 @@ from bireme.core.decision import Action, Admit, Decision, Hold, Preempt, Resize
 from bireme.core.resources import IntArray
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.testing import a_snapshot
-from tests.support.small_cluster import SmallCluster
-from tests.support.workloads import COMBINED, ELASTIC, KINDS, NODES, PATIENT, QUEUES, arrivals
+from testbed.small_cluster import SmallCluster
+from testbed.workloads import COMBINED, ELASTIC, KINDS, NODES, PATIENT, QUEUES, arrivals
 
 
 @st.composite

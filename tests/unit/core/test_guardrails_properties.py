@@ -17,10 +17,10 @@ from bireme.heuristics.combined_priority import CombinedPriority
 from bireme.heuristics.packing import Packing
 from bireme.heuristics.simple_orderers import Fifo
 from bireme.testing import GPU, a_gang, a_node, a_running, a_snapshot, a_task, with_running
-from tests.support.examples import examples
-from tests.support.model.rules import most_evictions
-from tests.support.small_cluster import SmallCluster
-from tests.support.workloads import (
+from testbed.examples import examples
+from testbed.model.rules import most_evictions
+from testbed.small_cluster import SmallCluster
+from testbed.workloads import (
     COMBINED,
     ELASTIC,
     KINDS,

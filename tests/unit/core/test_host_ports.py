@@ -14,7 +14,7 @@ from bireme.core.pod_rules import Occupants, PodsOf
 from bireme.core.reasons import Reason
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.testing import a_gang, a_node, a_task
-from tests.support.decisions import hold_of
+from testbed.decisions import hold_of
 from tests.unit.core.preemption_cases import a_world, decide, runs, stopped, urgent
 
 TCP = PodKind((HostPort(7000),))

@@ -16,7 +16,7 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.packing import Packing
 from bireme.heuristics.simple_orderers import Fifo
 from bireme.testing import GPU, a_gang, a_node, a_snapshot, a_task, racks
-from tests.support.decisions import hold_of
+from testbed.decisions import hold_of
 
 
 def decide(snapshot: ClusterSnapshot) -> Decision:

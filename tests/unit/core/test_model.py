@@ -1,7 +1,7 @@
 """The core against a plain truth: whatever happens to a cluster, no decision breaks an invariant.
 
-What happens is drawn by :mod:`tests.support.model.machine`, what must hold is in
-:mod:`tests.support.model.invariants`; that these see anything is shown in
+What happens is drawn by :mod:`testbed.model.machine`, what must hold is in
+:mod:`testbed.model.invariants`; that these see anything is shown in
 ``test_model_finds_bugs.py``.
 More of it, as long as it takes::
 
@@ -13,7 +13,7 @@ import os
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from tests.support.model.machine import STEPS, Machine
+from testbed.model.machine import STEPS, Machine
 
 RUNS = int(os.environ.get("BIREME_MODEL_RUNS", "25"))
 

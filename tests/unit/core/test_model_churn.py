@@ -17,9 +17,9 @@ from typing import TypeAlias
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.examples import examples
-from tests.support.model.invariants import DecisionCase, size, size_bounds
-from tests.support.model.machine import SETTINGS, Machine, Submission, submissions
+from testbed.examples import examples
+from testbed.model.invariants import DecisionCase, size, size_bounds
+from testbed.model.machine import SETTINGS, Machine, Submission, submissions
 
 Variant: TypeAlias = tuple[int, int]
 QUIET_TICKS = 30

@@ -28,7 +28,7 @@ from bireme.core.queues import Queue
 from bireme.core.reservations import CapacityLedger
 from bireme.core.running import RunningGang
 from bireme.core.snapshot import ClusterSnapshot
-from tests.support.model.machine import DISTURBANCES, JOBS, STEPS, Machine, Submission
+from testbed.model.machine import DISTURBANCES, JOBS, STEPS, Machine, Submission
 
 MORE_SEEDS = 200
 Function = Callable[..., Any]

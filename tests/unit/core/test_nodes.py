@@ -9,7 +9,7 @@ from bireme.core.errors import SnapshotError
 from bireme.core.nodes import NodeTable, feasible
 from bireme.core.pod_constraints import NodeConstraints, Taint
 from bireme.testing import GPU, a_node
-from tests.support.random_snapshots import BLOCK, HOST, RACK
+from testbed.random_snapshots import BLOCK, HOST, RACK
 
 ZONE = "topology.kubernetes.io/zone"
 LEVELS = (HOST, RACK, ZONE)

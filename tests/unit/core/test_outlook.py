@@ -21,7 +21,7 @@ from bireme.heuristics.simple_orderers import Fifo
 from bireme.simulator.simulation import SimulationConfig, simulate
 from bireme.simulator.workload import Trace, TraceJob, gang_of
 from bireme.testing import a_gang, a_running_gang, a_snapshot, a_task, racks, with_running
-from tests.support.examples import examples
+from testbed.examples import examples
 
 FIFO = Policy(Fifo(), Packing())
 EXACT = Bounds(coarseness=0.0)

@@ -17,8 +17,8 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.packing import Packing
 from bireme.heuristics.simple_orderers import Fifo
 from bireme.testing import a_gang, a_node, a_running, a_snapshot, a_task, with_running
-from tests.support.examples import examples
-from tests.support.small_cluster import SmallCluster
+from testbed.examples import examples
+from testbed.small_cluster import SmallCluster
 
 NEVER = SchedulingSettings(wait_bound_seconds=10**9)
 """No wait bound helps: what is shown here holds without it."""

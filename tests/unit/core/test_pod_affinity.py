@@ -17,8 +17,8 @@ from bireme.core.pod_constraints import (
 )
 from bireme.core.reasons import Reason
 from bireme.testing import a_gang, a_node, a_task
-from tests.support.decisions import hold_of
-from tests.support.random_snapshots import RACK
+from testbed.decisions import hold_of
+from testbed.random_snapshots import RACK
 from tests.unit.core.preemption_cases import a_world, decide, runs, stopped, urgent
 from tests.unit.core.test_host_ports import decided, with_pods
 

@@ -16,7 +16,7 @@ from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.packing import Packing
 from bireme.testing import GPU, a_gang, a_task
-from tests.support.decisions import hold_of
+from testbed.decisions import hold_of
 from tests.unit.core.preemption_cases import (
     AT_ONCE,
     NODES,

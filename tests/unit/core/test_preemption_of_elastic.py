@@ -14,7 +14,7 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.combined_priority import CombinedPriority
 from bireme.heuristics.packing import Packing
 from bireme.testing import GPU, a_gang, a_node, a_running, a_task, with_running
-from tests.support.decisions import hold_of
+from testbed.decisions import hold_of
 from tests.unit.core.elastic_cases import elastic
 from tests.unit.core.preemption_cases import (
     AT_ONCE,

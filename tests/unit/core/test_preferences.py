@@ -33,10 +33,10 @@ from bireme.heuristics.combined_priority import CombinedPriority
 from bireme.heuristics.packing import Packing
 from bireme.registry import make_policy
 from bireme.testing import a_gang, a_node, a_task, racks
-from tests.support import random_snapshots
-from tests.support.decisions import hold_of
-from tests.support.examples import examples
-from tests.support.random_snapshots import HOST, RACK, SLOW, SnapshotCase
+from testbed import random_snapshots
+from testbed.decisions import hold_of
+from testbed.examples import examples
+from testbed.random_snapshots import HOST, RACK, SLOW, SnapshotCase
 from tests.unit.core.preemption_cases import InOrder, a_world, decide, runs
 from tests.unit.core.test_host_ports import decided, with_pods
 from tests.unit.core.test_pod_affinity import of, pods

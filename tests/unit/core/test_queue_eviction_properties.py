@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from bireme.core.queue_tree import QueueTree
 from bireme.core.queues import Queue
 from bireme.core.resources import Amounts
-from tests.support.examples import examples
+from testbed.examples import examples
 
 thorough = examples(300)
 

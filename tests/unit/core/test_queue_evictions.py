@@ -4,7 +4,7 @@ import pytest
 
 from bireme.core.queue_tree import QueueTree
 from bireme.core.queues import Queue
-from tests.support.examples import examples
+from testbed.examples import examples
 
 thorough = examples(300)
 

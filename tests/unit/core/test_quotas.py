@@ -14,7 +14,7 @@ from bireme.core.resources import PODS, request_of
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.registry import make_policy
 from bireme.testing import GPU, a_gang, a_node, a_running, a_snapshot, a_task, with_running
-from tests.support.model import oracles
+from testbed.model import oracles
 
 NODES = [a_node(f"n{index}") for index in range(4)]
 TABLE = a_snapshot(NODES).nodes

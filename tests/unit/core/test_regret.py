@@ -27,9 +27,9 @@ from bireme.simulator.physics.model import Physics
 from bireme.simulator.simulation import SimulationConfig, simulate
 from bireme.simulator.workload import Trace, TraceJob, gang_of
 from bireme.testing import a_gang, a_node, a_running_gang, a_snapshot, a_task, racks, with_running
-from tests.support import random_snapshots
-from tests.support.examples import examples
-from tests.support.random_snapshots import SnapshotCase
+from testbed import random_snapshots
+from testbed.examples import examples
+from testbed.random_snapshots import SnapshotCase
 
 FIFO = Policy(Fifo(), Packing())
 SHORTEST = Policy(ShortestJob(), Packing())

@@ -19,7 +19,7 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.packing import Packing
 from bireme.heuristics.simple_orderers import Fifo
 from bireme.testing import GPU, a_gang, a_node, a_running, a_snapshot, a_task, with_running
-from tests.support.decisions import hold_of
+from testbed.decisions import hold_of
 
 NODES = [a_node("n0"), a_node("n1")]
 BOUND = SchedulingSettings(wait_bound_seconds=100)

@@ -13,7 +13,7 @@ from bireme.testing import (
     a_task,
     racks,
 )
-from tests.support.decisions import hold_of
+from testbed.decisions import hold_of
 from tests.unit.core.growth_cases import after, asked
 
 

@@ -13,9 +13,9 @@ from bireme.core.node_floor import PoolBounds, PoolState, floor, nodes_for_gangs
 from bireme.core.nodes import GrowablePool
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.testing import GPU, a_node
-from tests.support.examples import examples
-from tests.support.small_cluster import SmallCluster
-from tests.support.workloads import COMBINED, ELASTIC, KINDS, PATIENT, QUEUES, Arrival, arrivals
+from testbed.examples import examples
+from testbed.small_cluster import SmallCluster
+from testbed.workloads import COMBINED, ELASTIC, KINDS, PATIENT, QUEUES, Arrival, arrivals
 
 DELAY_SECONDS: Final = 5.0
 BOUNDS: Final = PoolBounds(0, 6, scale_in=True, cool_down_seconds=20)

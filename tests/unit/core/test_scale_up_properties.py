@@ -14,10 +14,10 @@ from bireme.core.reasons import Reason
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.registry import make_policy
 from bireme.testing import a_gang, a_node, a_snapshot, a_task
-from tests.support import random_snapshots
-from tests.support.examples import examples
-from tests.support.model import oracles
-from tests.support.random_snapshots import SnapshotCase
+from testbed import random_snapshots
+from testbed.examples import examples
+from testbed.model import oracles
+from testbed.random_snapshots import SnapshotCase
 
 thorough = examples(30)
 KEYS = ("kubernetes.io/hostname", "topology.bireme.dev/rack")

@@ -28,7 +28,7 @@ from bireme.testing import (
     racks,
     with_running,
 )
-from tests.support.decisions import hold_of
+from testbed.decisions import hold_of
 from tests.unit.core.growth_cases import FIFO, after, asked
 from tests.unit.core.test_pod_affinity import of, pods
 

@@ -18,7 +18,7 @@ from bireme.core.turns import MIN_VISITS, Turns
 from bireme.heuristics.packing import Packing
 from bireme.heuristics.simple_orderers import Fifo
 from bireme.testing import a_gang, a_pool, a_running_gang, a_snapshot, a_task, racks, with_running
-from tests.support.decisions import hold_of
+from testbed.decisions import hold_of
 
 FIFO = Policy(Fifo(), Packing())
 BEYOND = Reason.OVER_NAMESPACE_LIMIT

@@ -23,9 +23,9 @@ from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.packing import Packing
 from bireme.testing import GPU, a_gang, a_node, a_task
-from tests.support.examples import examples
-from tests.support.small_cluster import SmallCluster
-from tests.support.workloads import growing
+from testbed.examples import examples
+from testbed.small_cluster import SmallCluster
+from testbed.workloads import growing
 
 HURRIED = SchedulingSettings(
     wait_bound_seconds=20,

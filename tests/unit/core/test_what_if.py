@@ -47,7 +47,7 @@ from bireme.testing import (
     racks,
     with_running,
 )
-from tests.support.examples import examples
+from testbed.examples import examples
 
 FIFO = Policy(Fifo(), Packing())
 COMBINED = Policy(CombinedPriority(), Packing())

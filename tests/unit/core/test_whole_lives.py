@@ -18,7 +18,7 @@ from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.registry import make_policy
 from bireme.testing import GPU, a_gang, a_node, a_snapshot, a_task, with_running
-from tests.support.small_cluster import SmallCluster
+from testbed.small_cluster import SmallCluster
 
 LIVES = int(os.environ.get("BIREME_WHOLE_LIVES", "20"))
 MODELS = ("Tesla-V100-SXM2-32GB", "NVIDIA-A100-SXM4-80GB", "NVIDIA-H100-80GB-HBM3")

@@ -13,8 +13,8 @@ from starlette.types import ASGIApp
 from bireme_extender.app import VERSION, BodyReader, ExtenderApp
 from bireme_extender.cache import PlanWaits
 from bireme_extender.verbs import Verbs
-from tests.support.examples import examples
-from tests.support.extender_calls import (
+from testbed.examples import examples
+from testbed.extender_calls import (
     FixedFreshness,
     a_body,
     a_group,

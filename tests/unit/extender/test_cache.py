@@ -14,8 +14,8 @@ from bireme.kube import names
 from bireme.kube.client import ApiClient
 from bireme.kube.cluster_state import ClusterState
 from bireme_extender.cache import ClusterCache
-from tests.support.extender_calls import Manifest, a_group
-from tests.support.objects.policies import settled
+from testbed.extender_calls import Manifest, a_group
+from testbed.objects.policies import settled
 
 JOBS, GROUPS = names.path("trainingjobs"), names.path("podgroups")
 KEY: Key = ("team", "job")

@@ -15,7 +15,7 @@ from bireme_extender.app import BodyReader, ExtenderApp
 from bireme_extender.cache import PlanWaits
 from bireme_extender.connection import Front, VerbsProtocol
 from bireme_extender.verbs import Verbs
-from tests.support.extender_calls import (
+from testbed.extender_calls import (
     FixedFreshness,
     a_body,
     a_group,

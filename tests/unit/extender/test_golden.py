@@ -14,7 +14,7 @@ import pytest
 from bireme_extender.app import VERBS
 from bireme_extender.cache import PlanWaits
 from bireme_extender.verbs import Verbs
-from tests.support.extender_calls import (
+from testbed.extender_calls import (
     FixedFreshness,
     a_group,
     a_node,

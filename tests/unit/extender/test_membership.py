@@ -8,7 +8,7 @@ import pytest
 from bireme.core.gpus import GPU
 from bireme.kube import pods, wire
 from bireme_extender.membership import Membership, Refusal, RefusalReason, membership
-from tests.support.extender_calls import a_group, a_pod, a_state
+from testbed.extender_calls import a_group, a_pod, a_state
 
 
 def verdict(pod: dict[str, Any], *groups: dict[str, Any]) -> Membership | Refusal:

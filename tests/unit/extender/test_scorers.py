@@ -10,10 +10,10 @@ from bireme.core.policy import Scorer
 from bireme.heuristics.scoring import BestFitScorer
 from bireme.rl.components import LearnedScorer
 from bireme_extender.scoring import ScorerLoader, scorer_of
-from tests.support.extender_calls import make_metrics
-from tests.support.networks import encoders
-from tests.support.objects.policies import delete, facts_of, put, settled
-from tests.support.trained_policies import train
+from testbed.extender_calls import make_metrics
+from testbed.networks import encoders
+from testbed.objects.policies import delete, facts_of, put, settled
+from testbed.trained_policies import train
 
 
 @pytest.fixture(autouse=True)

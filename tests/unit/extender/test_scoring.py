@@ -14,8 +14,8 @@ from bireme.kube.cluster_state import ClusterState
 from bireme_extender import protocol, scoring
 from bireme_extender.membership import Membership, Refusal, RefusalReason, membership
 from bireme_extender.scoring import FeasibleNodes, NamedNodes, NodeChoice
-from tests.support.extender_calls import a_body, a_group, a_node, a_pod, a_state
-from tests.support.objects.facts import through_the_wire
+from testbed.extender_calls import a_body, a_group, a_node, a_pod, a_state
+from testbed.objects.facts import through_the_wire
 
 PLACES = (("ps", "n0", "0"), ("worker", "n0", "0-7"))
 NODES = [a_node(f"n{number}", rack=f"r{number // 2}") for number in range(6)]

@@ -16,7 +16,7 @@ from bireme_extender.app import VERBS
 from bireme_extender.cache import PlanWaits
 from bireme_extender.metrics import Metrics
 from bireme_extender.verbs import CacheBehind, Verbs
-from tests.support.extender_calls import (
+from testbed.extender_calls import (
     FixedFreshness,
     a_body,
     a_group,

@@ -15,7 +15,7 @@ from bireme.core.placement import FreeCapacity
 from bireme.core.settings import SchedulingSettings
 from bireme.heuristics.packing import Packing
 from bireme.testing import GIB, a_gang, a_node, a_task, racks
-from tests.support.random_snapshots import BLOCK, HOST, RACK
+from testbed.random_snapshots import BLOCK, HOST, RACK
 
 ZONE = "topology.kubernetes.io/zone"
 LEVELS = SchedulingSettings().topology_levels

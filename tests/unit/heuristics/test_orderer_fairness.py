@@ -11,7 +11,7 @@ from bireme.core.policy import Orderer, Ranked
 from bireme.core.queues import Queue
 from bireme.heuristics.fairness import DominantResourceFairness, FairShare, dominant_share
 from bireme.testing import GIB, a_gang, a_node, a_running_gang, a_snapshot, a_task, with_running
-from tests.support.decisions import uids
+from testbed.decisions import uids
 
 ONE = a_node("n", 10)
 QUEUES = (Queue("default"), Queue("one", weight=1), Queue("three", weight=3))

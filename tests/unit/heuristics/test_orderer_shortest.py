@@ -14,7 +14,7 @@ from bireme.heuristics.simple_orderers import (
     SmallestFirst,
 )
 from bireme.testing import a_gang, a_task
-from tests.support.decisions import ranked, uids
+from testbed.decisions import ranked, uids
 
 TIMED = [ShortestJob(), ShortestRemainingTime(), ShortestRemainingService()]
 

@@ -19,7 +19,7 @@ from bireme.heuristics.tiresias import (
     gittins_indices,
 )
 from bireme.testing import a_gang, a_task
-from tests.support.decisions import ranked, uids
+from testbed.decisions import ranked, uids
 
 SAMPLES = Path(__file__).parents[4] / "shared/data/tiresias/yarn-gput10000.csv"
 

@@ -18,9 +18,9 @@ from bireme.core.resources import IntArray
 from bireme.core.settings import SchedulingSettings
 from bireme.heuristics.packing import Packing, pack_by_level
 from bireme.testing import GIB, GPU, a_gang, a_node, a_task, racks
-from tests.support import random_snapshots
-from tests.support.model import oracles
-from tests.support.random_snapshots import BLOCK, HOST, RACK
+from testbed import random_snapshots
+from testbed.model import oracles
+from testbed.random_snapshots import BLOCK, HOST, RACK
 
 ZONE = "topology.kubernetes.io/zone"
 LEVELS = SchedulingSettings().topology_levels

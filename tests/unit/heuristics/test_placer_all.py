@@ -12,10 +12,10 @@ from bireme.core.placement import FreeCapacity
 from bireme.core.resources import IntArray
 from bireme.registry import PLACERS, make_placer
 from bireme.testing import a_gang, a_node, a_task
-from tests.support import random_snapshots
-from tests.support.examples import examples
-from tests.support.model import oracles
-from tests.support.random_snapshots import SnapshotCase
+from testbed import random_snapshots
+from testbed.examples import examples
+from testbed.model import oracles
+from testbed.random_snapshots import SnapshotCase
 
 placers = pytest.mark.parametrize("name", sorted(PLACERS))
 several = examples(10)

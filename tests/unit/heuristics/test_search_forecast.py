@@ -17,7 +17,7 @@ from bireme.heuristics.search_orderers import (
     relative_costs,
 )
 from bireme.testing import a_node, a_running_gang, a_snapshot, with_running
-from tests.support.workloads import timed
+from testbed.workloads import timed
 
 
 def a_problem(

@@ -23,9 +23,9 @@ from bireme.heuristics.search_orderers import (
     problem_of,
 )
 from bireme.testing import a_gang, a_node, a_snapshot
-from tests.support.decisions import uids
-from tests.support.examples import examples
-from tests.support.workloads import timed
+from testbed.decisions import uids
+from testbed.examples import examples
+from testbed.workloads import timed
 
 SEARCHES = [Malo, Mosa]
 ALL = [Malo, Mosa, Rifling]

@@ -7,8 +7,8 @@ from bireme.kube import names, plans, wire
 from bireme.kube.adoptions import adoption_plan
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.plans import Member, PlanFacts
-from tests.support.objects.facts import CREATED, gated_pod, served, through_the_wire
-from tests.support.scenario.manifests import pod_group
+from testbed.objects.facts import CREATED, gated_pod, served, through_the_wire
+from testbed.scenario.manifests import pod_group
 
 KEY = ("default", "group")
 

@@ -12,9 +12,9 @@ from bireme.core.running import RunningGang
 from bireme.kube import names, quantities, wire
 from bireme.kube.allocations import AssumedPlan
 from bireme.kube.plans import Member, PlanFacts
-from tests.support.objects.cluster_state import PLAN, WORKERS, ClusterStateFeed, own_pod
-from tests.support.objects.facts import CREATED, a_job, a_plan, gated_pod, through_the_wire
-from tests.support.scenario.manifests import (
+from testbed.objects.cluster_state import PLAN, WORKERS, ClusterStateFeed, own_pod
+from testbed.objects.facts import CREATED, a_job, a_plan, gated_pod, through_the_wire
+from testbed.scenario.manifests import (
     API_VERSION,
     GPU,
     Manifest,

@@ -8,9 +8,9 @@ import pytest
 
 from bireme.kube.allocations import AssumedPlan
 from bireme.kube.plans import Member, PlanFacts
-from tests.support.objects.cluster_state import PLAN, ClusterStateFeed, gpus, own_pod
-from tests.support.objects.facts import CREATED, gated_pod
-from tests.support.scenario.manifests import GPU
+from testbed.objects.cluster_state import PLAN, ClusterStateFeed, gpus, own_pod
+from testbed.objects.facts import CREATED, gated_pod
+from testbed.scenario.manifests import GPU
 
 # --- nodes and pods ---------------------------------------------------------------------------
 

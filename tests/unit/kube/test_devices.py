@@ -10,8 +10,8 @@ from bireme.core.reasons import Reason
 from bireme.core.resources import IntArray
 from bireme.kube import wire
 from bireme.kube.device_selectors import selects
-from tests.support.objects.cluster_state import ClusterStateFeed
-from tests.support.objects.devices import (
+from testbed.objects.cluster_state import ClusterStateFeed
+from testbed.objects.devices import (
     DRIVER,
     claim_template,
     claims,
@@ -20,8 +20,8 @@ from tests.support.objects.devices import (
     request,
     resource_slice,
 )
-from tests.support.objects.facts import served, through_the_wire
-from tests.support.scenario.manifests import Manifest, pod_spec, task
+from testbed.objects.facts import served, through_the_wire
+from testbed.scenario.manifests import Manifest, pod_spec, task
 
 CLASS = "deviceclass.resource.kubernetes.io/gpu"
 FPGA = "example.com/fpga"

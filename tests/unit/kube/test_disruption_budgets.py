@@ -9,8 +9,8 @@ import pytest
 from bireme.kube import disruption_budgets, names, quantities
 from bireme.kube.disruption_budgets import Budget, refusal
 from bireme.kube.pods import PodFacts
-from tests.support.objects.facts import CREATED, a_job, a_plan, a_pod, running
-from tests.support.scenario.manifests import task
+from testbed.objects.facts import CREATED, a_job, a_plan, a_pod, running
+from testbed.scenario.manifests import task
 
 MINE = {names.POD_GROUP_LABEL: "job"}
 

@@ -9,9 +9,9 @@ import pytest
 from bireme.core.running import RunningGang
 from bireme.kube import plans, quantities
 from bireme.kube.plans import PlanFacts
-from tests.support.objects.cluster_state import ClusterStateFeed
-from tests.support.objects.facts import CREATED, a_job, a_plan, pod_manifest
-from tests.support.scenario.manifests import GPU, task
+from testbed.objects.cluster_state import ClusterStateFeed
+from testbed.objects.facts import CREATED, a_job, a_plan, pod_manifest
+from testbed.scenario.manifests import GPU, task
 
 WORKERS = task("worker", 3, minReplicas=1, maxReplicas=6, gpus=2)
 JOB = a_job(WORKERS, rendezvous="torch")

@@ -10,8 +10,8 @@ from bireme.kube.api.pod_group import MAX_UID
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.pod_groups import manifest_of_ends
-from tests.support.objects.facts import CREATED, gated_pod, served, through_the_wire
-from tests.support.scenario.manifests import pod_group
+from testbed.objects.facts import CREATED, gated_pod, served, through_the_wire
+from testbed.scenario.manifests import pod_group
 
 KEY = ("default", "group")
 LEAST = 3

@@ -9,8 +9,8 @@ import pytest
 
 from bireme.kube import pods, wire
 from bireme.kube.endings import MAX_ENDING
-from tests.support.objects.facts import served, through_the_wire
-from tests.support.scenario.manifests import pod
+from testbed.objects.facts import served, through_the_wire
+from testbed.scenario.manifests import pod
 
 LONG_AGO, LATER = "2030-01-01T00:00:00Z", "2030-01-01T00:00:09Z"
 

@@ -7,7 +7,7 @@ from bireme.kube import allocations, names, pods, quantities, wire
 from bireme.kube.allocations import GangView
 from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.pods import PodFacts
-from tests.support.objects.facts import (
+from testbed.objects.facts import (
     CREATED,
     a_job,
     a_plan,
@@ -17,7 +17,7 @@ from tests.support.objects.facts import (
     running,
     through_the_wire,
 )
-from tests.support.scenario.manifests import task
+from testbed.scenario.manifests import task
 
 JOB = a_job(task("ps"), task("worker", 3))
 PLAN = a_plan(JOB, ("n0", "n1"))

@@ -20,8 +20,8 @@ from bireme.kube.training_jobs import (
     progress_of,
     with_report,
 )
-from tests.support.objects.cluster_state import PLAN, ClusterStateFeed
-from tests.support.objects.facts import CREATED, a_job
+from testbed.objects.cluster_state import PLAN, ClusterStateFeed
+from testbed.objects.facts import CREATED, a_job
 
 NOW = "2026-01-01T00:00:00Z"
 RUN = ReportedRun(replicas=4, started=CREATED, since=CREATED, attained_seconds=0.0)

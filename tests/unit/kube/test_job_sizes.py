@@ -14,9 +14,9 @@ from bireme.kube.cluster_state import ClusterState
 from bireme.kube.mutations import Mutations
 from bireme.kube.pod_builder import PodFactory, Rendezvous
 from bireme.kube.training_jobs import JobFacts
-from tests.support.greedy_tenant import largest_job, largest_jobs, small_jobs
-from tests.support.objects.facts import a_job, a_plan, through_the_wire
-from tests.support.scenario.manifests import Manifest, pod_spec, task
+from testbed.greedy_tenant import largest_job, largest_jobs, small_jobs
+from testbed.objects.facts import a_job, a_plan, through_the_wire
+from testbed.scenario.manifests import Manifest, pod_spec, task
 
 
 def read(manifest: Manifest) -> JobFacts:

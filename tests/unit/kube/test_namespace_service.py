@@ -3,8 +3,8 @@
 import pytest
 
 from bireme.kube import quantities
-from tests.support.objects.cluster_state import PLAN, ClusterStateFeed
-from tests.support.objects.facts import CREATED
+from testbed.objects.cluster_state import PLAN, ClusterStateFeed
+from testbed.objects.facts import CREATED
 
 HOUR = 3600.0
 HALF_LIFE = 604_800.0

@@ -6,7 +6,7 @@ from bireme.core.pod_constraints import Taint
 from bireme.kube import quantities, wire
 from bireme.kube.node_pool_scalers import NodePoolScalers, PoolFacts, from_manifest, template_of
 from bireme.testing import a_node
-from tests.support.objects.facts import CREATED, served, through_the_wire
+from testbed.objects.facts import CREATED, served, through_the_wire
 
 TARGET = {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "name": "h200"}
 LABELS = {"karpenter.sh/nodepool": "h200"}

@@ -7,8 +7,8 @@ import pytest
 from bireme.kube import names, wire
 from bireme.kube.observed_gangs import ObservedPods, PendingPod, gang_of
 from bireme.kube.tenancy import Tenancy
-from tests.support.objects.facts import CREATED, served, through_the_wire
-from tests.support.scenario.manifests import GPU, Manifest, pod
+from testbed.objects.facts import CREATED, served, through_the_wire
+from testbed.scenario.manifests import GPU, Manifest, pod
 
 
 def owned(kind: str, name: str) -> Manifest:

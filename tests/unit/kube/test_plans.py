@@ -18,9 +18,9 @@ from bireme.kube import plans
 from bireme.kube.api.plan import Plan
 from bireme.kube.plans import Member, PlanFacts
 from bireme.testing import a_gang, a_node, a_task
-from tests.support.objects.facts import a_job, a_plan, with_plan
-from tests.support.scenario import manifests
-from tests.support.scenario.manifests import GPU
+from testbed.objects.facts import a_job, a_plan, with_plan
+from testbed.scenario import manifests
+from testbed.scenario.manifests import GPU
 
 AMOUNTS = st.one_of(st.integers(1, 10**6), st.sampled_from((2**40, 2**46, 2**53, 10**15 + 1)))
 REQUESTS = st.dictionaries(

@@ -9,8 +9,8 @@ from bireme.core.reasons import Reason
 from bireme.kube import names, plans, pod_groups, pods, quantities, wire
 from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.pod_groups import GroupFacts, Placed, waiting_gang
-from tests.support.objects.facts import CREATED, gated_pod, served, through_the_wire
-from tests.support.scenario.manifests import Manifest, pod_group
+from testbed.objects.facts import CREATED, gated_pod, served, through_the_wire
+from testbed.scenario.manifests import Manifest, pod_group
 
 PLAN = PlanFacts(
     1,

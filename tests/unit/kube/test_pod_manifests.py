@@ -11,8 +11,8 @@ from bireme.kube import names, wire
 from bireme.kube.plans import PlanFacts
 from bireme.kube.pod_builder import PodFactory, ProgressAccess
 from bireme.kube.training_jobs import JobFacts
-from tests.support.objects.facts import a_job, a_plan
-from tests.support.scenario.manifests import pod_spec, task
+from testbed.objects.facts import a_job, a_plan
+from testbed.scenario.manifests import pod_spec, task
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 

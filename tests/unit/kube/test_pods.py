@@ -15,8 +15,8 @@ from bireme.core.pod_constraints import (
     Toleration,
 )
 from bireme.kube import pods, quantities, wire
-from tests.support.objects.facts import gated_pod, served, through_the_wire
-from tests.support.scenario.manifests import GPU, Manifest, pod
+from testbed.objects.facts import gated_pod, served, through_the_wire
+from testbed.scenario.manifests import GPU, Manifest, pod
 
 
 def container(always: bool = False, **requests: str) -> Manifest:

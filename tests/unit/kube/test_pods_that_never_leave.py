@@ -9,7 +9,7 @@ from bireme.kube import wire
 from bireme.kube.cluster_state import ClusterState
 from bireme.registry import make_policy
 from bireme.testing import a_node
-from tests.support.objects.facts import node_manifest
+from testbed.objects.facts import node_manifest
 
 SETTINGS = SchedulingSettings()
 

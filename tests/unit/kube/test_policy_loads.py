@@ -7,7 +7,7 @@ import pytest
 from bireme.core.errors import SettingError
 from bireme.kube import policy_source
 from bireme.kube.policy_source import LoadOutcome, PolicyFacts, PolicyLoads
-from tests.support.objects.policies import facts_of, settled
+from testbed.objects.policies import facts_of, settled
 
 
 class Loader:

@@ -19,9 +19,9 @@ from bireme.core.pod_constraints import (
 )
 from bireme.kube import preferences, wire
 from bireme.testing import a_node
-from tests.support.objects.cluster_state import ClusterStateFeed
-from tests.support.objects.facts import a_job, a_plan, node_manifest, served, through_the_wire
-from tests.support.scenario.manifests import (
+from testbed.objects.cluster_state import ClusterStateFeed
+from testbed.objects.facts import a_job, a_plan, node_manifest, served, through_the_wire
+from testbed.scenario.manifests import (
     Manifest,
     member_template,
     pod,

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from bireme.kube.pod_builder import ANNOTATION, AUDIENCE, PodFactory, ProgressAccess
-from tests.support.objects.facts import a_job, a_plan
-from tests.support.scenario.manifests import Manifest, pod_spec, task
+from testbed.objects.facts import a_job, a_plan
+from testbed.scenario.manifests import Manifest, pod_spec, task
 
 ACCESS = ProgressAccess("https://bireme-progress.system:8082/", "bireme-ca")
 URL = (

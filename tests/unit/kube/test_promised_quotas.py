@@ -2,8 +2,8 @@
 
 from bireme.kube import wire
 from bireme.kube.plans import PlanFacts
-from tests.support.objects.cluster_state import JOB, PLAN, ClusterStateFeed
-from tests.support.objects.facts import CREATED, pod_manifest, through_the_wire
+from testbed.objects.cluster_state import JOB, PLAN, ClusterStateFeed
+from testbed.objects.facts import CREATED, pod_manifest, through_the_wire
 
 KEY = ("default", "all")
 

@@ -15,8 +15,8 @@ from bireme.kube import pod_builder
 from bireme.kube.plans import PlanFacts
 from bireme.kube.pod_builder import Rendezvous
 from bireme.kube.training_jobs import JobFacts
-from tests.support.objects.facts import a_job, a_plan
-from tests.support.scenario.manifests import GPU, pod_spec, task
+from testbed.objects.facts import a_job, a_plan
+from testbed.scenario.manifests import GPU, pod_spec, task
 
 
 def environments(job: JobFacts, plan: PlanFacts | None = None) -> Iterator[dict[str, str]]:

@@ -9,8 +9,8 @@ from bireme.kube import names
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.pod_groups import from_manifest as group_from_manifest
 from bireme.kube.wire import CustomObject
-from tests.support.objects.facts import through_the_wire
-from tests.support.scenario.manifests import Manifest, pod_group, queue, task, training_job
+from testbed.objects.facts import through_the_wire
+from testbed.scenario.manifests import Manifest, pod_group, queue, task, training_job
 
 REPORT = {"reportedTime": "2030-01-01T00:00:00Z", "checkpointStep": 400}
 

@@ -9,9 +9,9 @@ from bireme.core.pod_constraints import HostPort
 from bireme.kube import wire
 from bireme.kube.pod_rules import demands_for_scheduler, demands_of_spec
 from bireme.registry import make_policy
-from tests.support.objects.cluster_state import ClusterStateFeed
-from tests.support.objects.facts import a_job, a_plan, pod_manifest, served, through_the_wire
-from tests.support.scenario.manifests import Manifest, member_template, pod, pod_spec, queue, task
+from testbed.objects.cluster_state import ClusterStateFeed
+from testbed.objects.facts import a_job, a_plan, pod_manifest, served, through_the_wire
+from testbed.scenario.manifests import Manifest, member_template, pod, pod_spec, queue, task
 
 HOST = "kubernetes.io/hostname"
 

@@ -9,7 +9,7 @@ from bireme.core.gangs import Key
 from bireme.core.pod_constraints import PodKind
 from bireme.kube import wire
 from bireme.kube.pod_rules import PodRules, demands_of_spec
-from tests.support.objects.facts import through_the_wire
+from testbed.objects.facts import through_the_wire
 
 SELECTORS: tuple[dict[str, Any], ...] = (
     {"matchLabels": {"app": "a"}},

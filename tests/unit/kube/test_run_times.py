@@ -13,9 +13,9 @@ from bireme.core.estimates import MIN_RUNS
 from bireme.kube import quantities
 from bireme.kube.allocations import RunTimes, run_seconds
 from bireme.kube.training_jobs import JobFacts
-from tests.support.objects.cluster_state import PLAN, ClusterStateFeed
-from tests.support.objects.facts import CREATED, a_job, gated_pod
-from tests.support.scenario.manifests import GPU, Manifest, annotations, pod_spec, task
+from testbed.objects.cluster_state import PLAN, ClusterStateFeed
+from testbed.objects.facts import CREATED, a_job, gated_pod
+from testbed.scenario.manifests import GPU, Manifest, annotations, pod_spec, task
 
 HOUR = 3600.0
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from bireme.kube.policy_source import MAX_SHADOWS, SchedulingPolicies
-from tests.support.objects.policies import delete, facts_of, put
+from testbed.objects.policies import delete, facts_of, put
 
 
 def name_of_active(policies: SchedulingPolicies) -> str:

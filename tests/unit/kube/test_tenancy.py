@@ -17,8 +17,8 @@ from bireme.kube.cluster_state import ClusterState
 from bireme.kube.tenancy import Tenancy
 from bireme.testing import a_gang
 from bireme_operator.settings import OperatorSettings
-from tests.support.objects.facts import through_the_wire
-from tests.support.scenario.manifests import GPU, priority_class, queue
+from testbed.objects.facts import through_the_wire
+from testbed.scenario.manifests import GPU, priority_class, queue
 
 
 class Counted:

@@ -11,8 +11,8 @@ from bireme.core.gangs import AffinityMode, Role
 from bireme.core.reasons import Reason
 from bireme.kube import plans, quantities, training_jobs, wire
 from bireme.kube.training_jobs import JobFacts
-from tests.support.objects.facts import CREATED, a_job, a_plan, served, through_the_wire
-from tests.support.scenario.manifests import GPU, pod_spec, task, training_job
+from testbed.objects.facts import CREATED, a_job, a_plan, served, through_the_wire
+from testbed.scenario.manifests import GPU, pod_spec, task, training_job
 
 
 def test_a_job_becomes_a_gang_with_everything_that_decides() -> None:

@@ -14,9 +14,9 @@ from bireme.kube import plans, wire
 from bireme.kube.allocations import AssumedPlan
 from bireme.kube.volume_objects import LOCAL_VOLUMES
 from bireme.registry import make_policy
-from tests.support.objects.cluster_state import ClusterStateFeed
-from tests.support.objects.facts import CREATED, pod_manifest, served, through_the_wire
-from tests.support.objects.volumes import (
+from testbed.objects.cluster_state import ClusterStateFeed
+from testbed.objects.facts import CREATED, pod_manifest, served, through_the_wire
+from testbed.objects.volumes import (
     HOSTNAME,
     ZONE,
     claim,
@@ -26,7 +26,7 @@ from tests.support.objects.volumes import (
     storage_class,
     volume,
 )
-from tests.support.scenario.manifests import (
+from testbed.scenario.manifests import (
     Manifest,
     member_template,
     pod,

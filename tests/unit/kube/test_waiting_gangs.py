@@ -6,9 +6,9 @@ import pytest
 
 from bireme.core.reasons import Reason
 from bireme.kube import names, quantities, wire
-from tests.support.objects.cluster_state import PLAN, ClusterStateFeed, own_pod
-from tests.support.objects.facts import CREATED, gated_pod, through_the_wire
-from tests.support.scenario.manifests import Manifest, priority_class
+from testbed.objects.cluster_state import PLAN, ClusterStateFeed, own_pod
+from testbed.objects.facts import CREATED, gated_pod, through_the_wire
+from testbed.scenario.manifests import Manifest, priority_class
 
 
 def test_a_job_waits_while_it_has_no_plan() -> None:

@@ -8,8 +8,8 @@ from bireme.core.reasons import Reason
 from bireme.kube.client import ApiError
 from bireme.testing import ManualClock
 from bireme_operator.rejections import AdmissionRejected, AdmissionRejections, rejection_of
-from tests.support.objects.facts import a_job
-from tests.support.scenario.manifests import task
+from testbed.objects.facts import a_job
+from testbed.scenario.manifests import task
 
 INVALID = AdmissionRejected(Reason.TEMPLATE_INVALID, "bad image")
 REFUSED = AdmissionRejected(Reason.PODS_REFUSED, "over quota")

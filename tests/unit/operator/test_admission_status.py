@@ -9,7 +9,7 @@ from bireme.core.reasons import Reason
 from bireme.testing import a_gang, a_snapshot, a_task, racks
 from bireme_operator import status
 from bireme_operator.lifecycle import Transition
-from tests.support.objects.facts import CREATED, a_job, a_plan
+from testbed.objects.facts import CREATED, a_job, a_plan
 
 QUEUES = (Queue("default", parent="team"), Queue("team", max_min_runtime_seconds=600))
 SNAPSHOT = a_snapshot(racks(1, 2), now=CREATED, queues=QUEUES)

@@ -14,8 +14,8 @@ from bireme.kube.pods import PodFacts
 from bireme.kube.training_jobs import JobFacts
 from bireme_operator import lifecycle
 from bireme_operator.lifecycle import Situation, transition
-from tests.support.objects.facts import CREATED, a_job, a_plan, a_pod, a_view, running
-from tests.support.scenario.manifests import task
+from testbed.objects.facts import CREATED, a_job, a_plan, a_pod, a_view, running
+from testbed.scenario.manifests import task
 from tests.unit.operator.lifecycle_cases import situation
 
 LEAVING = {"deletionTimestamp": quantities.format_timestamp(CREATED)}

@@ -12,7 +12,7 @@ from bireme.kube.api.training_job import TrainingJobStatus
 from bireme.testing import a_snapshot, racks
 from bireme_operator import status
 from bireme_operator.lifecycle import Transition
-from tests.support.objects.facts import CREATED, a_job, a_plan
+from testbed.objects.facts import CREATED, a_job, a_plan
 
 NOW = CREATED
 SOON = NOW + 600

@@ -17,8 +17,8 @@ from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.pod_groups import GroupFacts
 from bireme.testing import a_gang
 from bireme_operator.pod_groups import admission_status, progress_status, waiting_status
-from tests.support.objects.facts import CREATED, gated_pod, served, through_the_wire
-from tests.support.scenario.manifests import pod_group
+from testbed.objects.facts import CREATED, gated_pod, served, through_the_wire
+from testbed.scenario.manifests import pod_group
 
 REQUEST = (("cpu", 1000), ("pods", 1))
 MEMBERS = (Member("pod", "n0", uid="a-uid"), Member("pod", "n1", uid="b-uid"))

@@ -18,7 +18,7 @@ from bireme.testing import a_node
 from bireme_operator import status
 from bireme_operator.lifecycle import Transition, retry_time, transition
 from bireme_operator.start_failures import StartFailures
-from tests.support.objects.facts import (
+from testbed.objects.facts import (
     CREATED,
     a_job,
     a_plan,
@@ -28,7 +28,7 @@ from tests.support.objects.facts import (
     served,
     through_the_wire,
 )
-from tests.support.scenario.manifests import POD_GROUP_LABEL, pod, training_job
+from testbed.scenario.manifests import POD_GROUP_LABEL, pod, training_job
 from tests.unit.operator.lifecycle_cases import Pods, gang, moved, situation
 
 PORT = "0/2 nodes are available: 1 node(s) didn't have free ports for the requested pod ports."

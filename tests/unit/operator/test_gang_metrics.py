@@ -34,8 +34,8 @@ from bireme_operator.metrics import (
     partial_ages,
     show,
 )
-from tests.support.objects.facts import CREATED, a_job, a_plan, a_view, running, with_plan
-from tests.support.scenario.manifests import task
+from testbed.objects.facts import CREATED, a_job, a_plan, a_view, running, with_plan
+from testbed.scenario.manifests import task
 
 HOSTILE = [f"q{number:04d}" for number in range(1000)]
 

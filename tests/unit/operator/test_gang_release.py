@@ -12,7 +12,7 @@ from bireme.kube.client import ApiError
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.plans import Member, PlanFacts
 from bireme_operator.pod_groups import PodGroups
-from tests.support.objects.facts import gated_pod, through_the_wire
+from testbed.objects.facts import gated_pod, through_the_wire
 
 GROUP = ("default", "group")
 MEMBERS = tuple(Member("worker", "n0", uid=f"{name}-uid") for name in "ab")

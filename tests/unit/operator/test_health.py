@@ -13,8 +13,8 @@ from bireme.kube import wire
 from bireme.kube.cluster_state import ClusterState
 from bireme.testing import ManualClock, a_node
 from bireme_operator.reconcile import NodeHealth
-from tests.support.objects.facts import node_manifest, through_the_wire
-from tests.support.scenario.manifests import pod
+from testbed.objects.facts import node_manifest, through_the_wire
+from testbed.scenario.manifests import pod
 
 
 class World:

@@ -25,7 +25,7 @@ from bireme_operator.jobs import JobReconciler
 from bireme_operator.settings import OperatorSettings
 from bireme_operator.status_writer import StatusWriter
 from bireme_operator.workqueue import WorkQueue
-from tests.support.objects.cluster_state import PLAN, WORKERS, ClusterStateFeed, own_pod
+from testbed.objects.cluster_state import PLAN, WORKERS, ClusterStateFeed, own_pod
 from tests.unit.operator.lifecycle_cases import situation
 
 KEY = ("default", "job")

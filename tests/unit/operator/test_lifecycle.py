@@ -12,8 +12,8 @@ from bireme.kube.pods import PodFacts
 from bireme.kube.training_jobs import JobFacts
 from bireme_operator import lifecycle
 from bireme_operator.lifecycle import Transition, transition
-from tests.support.objects.facts import CREATED, a_job, a_plan, a_pod, a_view, running
-from tests.support.scenario.manifests import task
+from testbed.objects.facts import CREATED, a_job, a_plan, a_pod, a_view, running
+from testbed.scenario.manifests import task
 from tests.unit.operator.lifecycle_cases import (
     TRAINING,
     WORKERS,

@@ -10,8 +10,8 @@ from bireme.core.usage import Holder, Use
 from bireme.kube import quantities
 from bireme.testing import a_node
 from bireme_operator.losses import lost_device_seconds
-from tests.support.objects.facts import CREATED, a_job, a_plan, a_view, running
-from tests.support.scenario.manifests import task
+from testbed.objects.facts import CREATED, a_job, a_plan, a_view, running
+from testbed.scenario.manifests import task
 
 POOL = "bireme.dev/node-pool"
 

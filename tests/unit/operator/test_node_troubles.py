@@ -22,7 +22,7 @@ from bireme_operator.lifecycle import Transition
 from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.node_troubles import NodeTroubles
 from bireme_operator.status_writer import StatusWriter
-from tests.support.objects.facts import (
+from testbed.objects.facts import (
     CREATED,
     a_job,
     a_plan,
@@ -33,7 +33,7 @@ from tests.support.objects.facts import (
     served,
     through_the_wire,
 )
-from tests.support.scenario.manifests import pod_group
+from testbed.scenario.manifests import pod_group
 
 JOB = a_job()
 TEN = [f"n{number}" for number in range(10)]

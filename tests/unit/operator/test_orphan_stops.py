@@ -9,8 +9,8 @@ from bireme.kube.client import ApiError
 from bireme.kube.plans import Member
 from bireme_operator.budget_claims import BudgetClaims
 from bireme_operator.preemptions import Preemptions
-from tests.support.objects.cluster_state import PLAN, ClusterStateFeed, own_pod
-from tests.support.objects.facts import gated_pod
+from testbed.objects.cluster_state import PLAN, ClusterStateFeed, own_pod
+from testbed.objects.facts import gated_pod
 
 GROUP = replace(
     PLAN, requests={"t": PLAN.requests["worker"]}, members=(Member("t", "n0", uid="a-uid"),)

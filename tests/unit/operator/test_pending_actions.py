@@ -19,8 +19,8 @@ from bireme_operator.lifecycle import (
     pending_action,
     transition,
 )
-from tests.support.objects.facts import CREATED, a_job, a_plan, a_pod, a_view, running, with_plan
-from tests.support.scenario.manifests import task
+from testbed.objects.facts import CREATED, a_job, a_plan, a_pod, a_view, running, with_plan
+from testbed.scenario.manifests import task
 from tests.unit.operator.lifecycle_cases import situation
 
 LEAVING = {"deletionTimestamp": quantities.format_timestamp(CREATED)}

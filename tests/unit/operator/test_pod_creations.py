@@ -15,8 +15,8 @@ from bireme.kube.cluster_state import ClusterState
 from bireme_operator.actuator import Actuator
 from bireme_operator.rejections import AdmissionRejected
 from bireme_operator.writes import Writes
-from tests.support.objects.facts import a_job, a_plan
-from tests.support.scenario.manifests import task
+from testbed.objects.facts import a_job, a_plan
+from testbed.scenario.manifests import task
 
 REPLICAS, AT_ONCE = 12, 3
 JOB = a_job(task("worker", REPLICAS))

@@ -15,7 +15,7 @@ from bireme.rl.lookup import PolicySource
 from bireme.testing import a_gang, a_node, a_running, a_snapshot, a_task
 from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.policies import GOOD_CYCLES, LoadedPolicy, Policies, PolicyStats
-from tests.support.objects.policies import delete, put, settled
+from testbed.objects.policies import delete, put, settled
 
 RULES = Policy(Fifo(), Packing())
 WRONG = Decision(fallback="the orderer failed: nan")

@@ -15,7 +15,7 @@ from bireme.kube.policy_source import PolicyFacts
 from bireme.rl.lookup import PolicySource
 from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.policies import LoadedPolicy, Policies
-from tests.support.objects.policies import delete, put, settled
+from testbed.objects.policies import delete, put, settled
 
 AGES = {"old": 60.0, "middle": 30.0, "young": 0.0}
 

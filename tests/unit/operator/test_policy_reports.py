@@ -16,8 +16,8 @@ from bireme.rl.shadow import Difference
 from bireme_operator.cluster_reports import PolicyReports, is_news, policy_status
 from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.policies import LoadedPolicy, Policies
-from tests.support.objects.facts import CREATED
-from tests.support.objects.policies import put, settled
+from testbed.objects.facts import CREATED
+from testbed.objects.policies import put, settled
 
 DIGEST = "ab" * 32
 

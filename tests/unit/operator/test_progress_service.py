@@ -16,9 +16,9 @@ from bireme_operator.progress_auth import (
     Tokens,
     read_claim,
 )
-from tests.support.fakeapi.answers import token_of
-from tests.support.objects.facts import CREATED, a_job, a_plan, a_view, running
-from tests.support.scenario.manifests import task
+from testbed.fakeapi.answers import token_of
+from testbed.objects.facts import CREATED, a_job, a_plan, a_view, running
+from testbed.scenario.manifests import task
 
 
 class Desk:

@@ -14,8 +14,8 @@ from bireme.rl.lookup import SETTINGS_SOURCE, PolicySource
 from bireme.testing import ManualClock, a_node, a_snapshot
 from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.recording import Recording
-from tests.support.objects.policies import settled
-from tests.support.recordings import a_writer
+from testbed.objects.policies import settled
+from testbed.recordings import a_writer
 
 
 def moments() -> Iterator[ClusterSnapshot]:

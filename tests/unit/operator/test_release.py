@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from bireme.kube import names, wire
 from bireme.kube.plans import PlanFacts
 from bireme_operator.pod_groups import release
-from tests.support.fakeapi.answers import json_patched
-from tests.support.objects.facts import gated_pod, through_the_wire
+from testbed.fakeapi.answers import json_patched
+from testbed.objects.facts import gated_pod, through_the_wire
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"

@@ -22,9 +22,9 @@ from bireme_operator.reconcile import ReconcileErrors
 from bireme_operator.resizes import Resizes
 from bireme_operator.status_writer import StatusWriter
 from bireme_operator.workqueue import WorkQueue
-from tests.support.objects.cluster_state import ClusterStateFeed
-from tests.support.objects.facts import CREATED, a_job, a_plan, a_view, pod_manifest, running
-from tests.support.scenario.manifests import task
+from testbed.objects.cluster_state import ClusterStateFeed
+from testbed.objects.facts import CREATED, a_job, a_plan, a_view, pod_manifest, running
+from testbed.scenario.manifests import task
 from tests.unit.operator.lifecycle_cases import situation
 
 WORKERS = task("worker", 3, minReplicas=1, maxReplicas=6, gpus=2)

@@ -24,8 +24,8 @@ from bireme_operator.cluster_reports import policy_status
 from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.policies import LoadedPolicy, Policies, ShadowStats
 from bireme_operator.rollout import MAX_OVERRULED, in_words, is_better, is_worse
-from tests.support.objects.facts import CREATED
-from tests.support.objects.policies import delete, put, settled
+from testbed.objects.facts import CREATED
+from testbed.objects.policies import delete, put, settled
 
 AUTOMATIC = {"promote": "Automatic", "rollBack": "Automatic"}
 BETTER = Outcome(40, 10.0, 5.0, 15.0, 0.1)

@@ -7,7 +7,7 @@ from bireme.kube import wire
 from bireme.kube.cluster_state import ClusterState
 from bireme.testing import ManualClock
 from bireme_operator.job_services import ServiceRestorer
-from tests.support.objects.facts import through_the_wire
+from testbed.objects.facts import through_the_wire
 from tests.unit.operator.lifecycle_cases import gang
 
 

@@ -18,7 +18,7 @@ from bireme.rl.lookup import PolicySource
 from bireme.testing import ManualClock, a_gang, a_node, a_snapshot, a_task
 from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.policies import LoadedPolicy, Policies, Shadows
-from tests.support.objects.policies import settled
+from testbed.objects.policies import settled
 
 ACTIVE = Policy(Fifo(), Packing())
 SNAPSHOT = a_snapshot(

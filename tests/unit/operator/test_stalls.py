@@ -11,8 +11,8 @@ from bireme.kube import quantities
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.plans import PlannedGang
 from bireme_operator.stalls import Stall, stall_counts, stall_of, with_stall
-from tests.support.objects.facts import CREATED, a_job, a_plan, a_pod, a_view, with_plan
-from tests.support.scenario.manifests import task
+from testbed.objects.facts import CREATED, a_job, a_plan, a_pod, a_view, with_plan
+from testbed.scenario.manifests import task
 
 AFTER = 1800.0
 WORKERS = task("worker", 2, gpus=4)

@@ -16,8 +16,8 @@ from bireme.testing import a_gang, a_snapshot, racks
 from bireme_operator import status
 from bireme_operator.lifecycle import Transition
 from bireme_operator.status import Urgency
-from tests.support.objects.facts import CREATED, a_job, a_plan, a_pod, a_view, running, with_plan
-from tests.support.scenario.manifests import task
+from testbed.objects.facts import CREATED, a_job, a_plan, a_pod, a_view, running, with_plan
+from testbed.scenario.manifests import task
 
 SNAPSHOT = a_snapshot(racks(2, 4))
 NODES = SNAPSHOT.nodes

@@ -14,8 +14,8 @@ from bireme.kube.training_jobs import JobFacts
 from bireme.testing import a_snapshot, racks
 from bireme_operator import status
 from bireme_operator.lifecycle import Transition
-from tests.support.objects.facts import CREATED, a_job, a_plan
-from tests.support.scenario.manifests import Manifest, pod_spec, task
+from testbed.objects.facts import CREATED, a_job, a_plan
+from testbed.scenario.manifests import Manifest, pod_spec, task
 
 HOUR = 3600.0
 FITS, TOO_LARGE = Reason.WAITING_FOR_CAPACITY, Reason.NEVER_FITS

@@ -18,7 +18,7 @@ from bireme.replay.reader import open_record
 from bireme.replay.record import RecordError
 from bireme.replay.writer import RecordWriter, record_files
 from bireme.testing import a_gang, a_node, a_snapshot, a_task
-from tests.support.recordings import PLENTY, a_writer, content, record, snapshots_in
+from testbed.recordings import PLENTY, a_writer, content, record, snapshots_in
 
 POLICY = make_policy(SchedulingSettings())
 SMALL = 6000

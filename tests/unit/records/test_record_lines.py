@@ -32,10 +32,10 @@ from bireme.testing import (
     a_task,
     with_running,
 )
-from tests.support.random_snapshots import SnapshotCase, cases, pools
-from tests.support.recordings import content
-from tests.support.small_cluster import SmallCluster
-from tests.support.workloads import (
+from testbed.random_snapshots import SnapshotCase, cases, pools
+from testbed.recordings import content
+from testbed.small_cluster import SmallCluster
+from testbed.workloads import (
     COMBINED,
     ELASTIC,
     KINDS,

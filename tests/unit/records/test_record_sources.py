@@ -11,7 +11,7 @@ from bireme.replay.reader import Decoder, open_record
 from bireme.replay.writer import Encoder
 from bireme.rl.lookup import SETTINGS_SOURCE, PolicySource
 from bireme.testing import a_node, a_snapshot
-from tests.support.recordings import a_writer
+from testbed.recordings import a_writer
 
 LEARNED = PolicySource("better", sizer="max", checkpoint="index", sha256="ab" * 32)
 OTHER = msgspec.structs.replace(LEARNED, sha256="cd" * 32)

@@ -16,7 +16,7 @@ from bireme.replay.reader import open_record
 from bireme.replay.record import RecordError
 from bireme.rl.lookup import SETTINGS_SOURCE, PolicySource
 from bireme.testing import a_gang, a_node, a_snapshot
-from tests.support.recordings import a_writer
+from testbed.recordings import a_writer
 
 CLASS: Final = "stranger_module:Thief"
 MODULE: Final = """

@@ -14,10 +14,10 @@ from bireme.replay.decisions import KINDS, DecisionComparison, differences
 from bireme.replay.reader import open_record
 from bireme.replay.record import Outline
 from bireme.testing import a_gang, a_node, a_running, a_snapshot, a_task, with_running
-from tests.support.examples import examples
-from tests.support.recordings import RecordedCluster, record
-from tests.support.workloads import ELASTIC, NODES, PATIENT, QUEUES, Arrival, arrivals
-from tests.support.workloads import KINDS as SHAPES
+from testbed.examples import examples
+from testbed.recordings import RecordedCluster, record
+from testbed.workloads import ELASTIC, NODES, PATIENT, QUEUES, Arrival, arrivals
+from testbed.workloads import KINDS as SHAPES
 
 PLAIN = SchedulingSettings()
 

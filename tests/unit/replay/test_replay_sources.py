@@ -13,8 +13,8 @@ from bireme.core.settings import SchedulingSettings
 from bireme.registry import make_policy
 from bireme.rl.lookup import SETTINGS_SOURCE, PolicySource, policy_of
 from bireme.testing import a_gang, a_node, a_snapshot, a_task
-from tests.support.networks import checkpoints, encoders
-from tests.support.recordings import a_writer
+from testbed.networks import checkpoints, encoders
+from testbed.recordings import a_writer
 
 PLAIN = SchedulingSettings()
 MIN_FIRST = PolicySource("small", checkpoint="fewest-first")

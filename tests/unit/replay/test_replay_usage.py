@@ -14,7 +14,7 @@ from bireme.core.usage import Holder, Use
 from bireme.replay.reader import open_record
 from bireme.replay.usage import usage_of
 from bireme.testing import a_gang, a_node, a_running, a_snapshot, a_task, with_running
-from tests.support.recordings import RecordedCluster, record
+from testbed.recordings import RecordedCluster, record
 
 NOW = 1e9
 HURRIED = SchedulingSettings(min_runtime_seconds=0, eviction_budget=9)

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.networks import encoders
+from testbed.networks import encoders
 
 
 @pytest.fixture(autouse=True)
 def small_encoders() -> Iterator[None]:
-    """Checkpoints may name the encoders of :mod:`tests.support.networks`."""
+    """Checkpoints may name the encoders of :mod:`testbed.networks`."""
     with encoders.known():
         yield

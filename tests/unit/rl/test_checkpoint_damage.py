@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from bireme.onnx.checkpoints import read_card
 from bireme.onnx.errors import CheckpointError
 from bireme.rl.checkpoint import OUTPUTS, load
-from tests.support.examples import examples
-from tests.support.networks import checkpoints, graphs
-from tests.support.networks.encoders import GangFacts
+from testbed.examples import examples
+from testbed.networks import checkpoints, graphs
+from testbed.networks.encoders import GangFacts
 
 
 @pytest.fixture

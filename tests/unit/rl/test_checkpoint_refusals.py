@@ -13,8 +13,8 @@ from bireme.onnx import cards
 from bireme.onnx.checkpoints import read_card
 from bireme.onnx.errors import CheckpointError
 from bireme.rl.checkpoint import load
-from tests.support.networks import checkpoints
-from tests.support.networks.encoders import GangFacts
+from testbed.networks import checkpoints
+from testbed.networks.encoders import GangFacts
 
 SHAPES = GangFacts.inputs
 

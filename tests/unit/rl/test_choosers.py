@@ -24,8 +24,8 @@ from bireme.rl.checkpoint import Checkpoint, load
 from bireme.rl.components import Chooser, ChosenOrderer, ChosenPlacer, LearnedSizer
 from bireme.rl.protocols import Choices
 from bireme.testing import a_gang, a_node, a_running, a_snapshot, a_task, with_running
-from tests.support.networks import checkpoints
-from tests.support.networks.encoders import CHOICE_FACTS, ChoiceFacts
+from testbed.networks import checkpoints
+from testbed.networks.encoders import CHOICE_FACTS, ChoiceFacts
 
 BY_PRIORITY = (0, 0, 1)
 LABEL = SchedulingSettings().node_pool_label

@@ -14,9 +14,9 @@ from bireme.registry import make_orderer, make_policy
 from bireme.replay.reader import open_record
 from bireme.simulator.simulation import simulate
 from bireme.testing import a_gang, a_node, a_running_gang, a_snapshot, a_task, with_running
-from tests.support.recordings import RecordedCluster
-from tests.support.simulations import a_job, a_trace
-from tests.support.workloads import NODES, PATIENT, QUEUES
+from testbed.recordings import RecordedCluster
+from testbed.simulations import a_job, a_trace
+from testbed.workloads import NODES, PATIENT, QUEUES
 
 INDEX = SchedulingSettings(orderer="learned-index")
 EAGER = replace(INDEX, min_runtime_seconds=0, eviction_budget=1000)

@@ -19,9 +19,9 @@ from bireme.rl.components import (
 )
 from bireme.rl.lookup import FOLDER, PolicySource, policy_of
 from bireme.testing import a_gang, a_node, a_task
-from tests.support.networks import checkpoints
-from tests.support.networks.encoders import CHOICE_FACTS
-from tests.support.recordings import RecordedCluster
+from testbed.networks import checkpoints
+from testbed.networks.encoders import CHOICE_FACTS
+from testbed.recordings import RecordedCluster
 
 
 @pytest.fixture

@@ -23,9 +23,9 @@ from bireme.rl import components
 from bireme.rl.checkpoint import OUTPUTS, Checkpoint, OrderPart, load
 from bireme.rl.components import LearnedOrderer
 from bireme.testing import a_gang, a_node, a_running_gang, a_snapshot, a_task, with_running
-from tests.support.examples import examples
-from tests.support.networks import checkpoints, graphs
-from tests.support.networks.encoders import GangFacts
+from testbed.examples import examples
+from testbed.networks import checkpoints, graphs
+from testbed.networks.encoders import GangFacts
 
 BY_PRIORITY = (0, 0, 1)
 

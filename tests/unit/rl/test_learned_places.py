@@ -21,8 +21,8 @@ from bireme.rl.checkpoint import Checkpoint, load
 from bireme.rl.components import LearnedPlacer, LearnedScorer
 from bireme.testing import a_gang, a_node, a_snapshot, a_task
 from bireme_extender.scoring import FeasibleNodes, NamedNodes, scores_for
-from tests.support.networks import checkpoints
-from tests.support.networks.encoders import NodeFacts
+from testbed.networks import checkpoints
+from testbed.networks.encoders import NodeFacts
 
 LAST_BY_NAME = (0, 1, 0)
 NODES = [a_node(f"n{number}", 4) for number in range(5)]

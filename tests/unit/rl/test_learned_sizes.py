@@ -21,8 +21,8 @@ from bireme.rl import components
 from bireme.rl.checkpoint import OUTPUTS, Checkpoint, load
 from bireme.rl.components import LearnedSizer
 from bireme.testing import a_gang, a_node, a_running, a_snapshot, a_task, with_running
-from tests.support.networks import checkpoints, graphs
-from tests.support.networks.encoders import SizeFacts
+from testbed.networks import checkpoints, graphs
+from testbed.networks.encoders import SizeFacts
 
 LARGE = (1, 0, 0)
 SMALL = (-1, 0, 0)

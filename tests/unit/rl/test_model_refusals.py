@@ -10,8 +10,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from bireme.onnx.errors import CheckpointError
 from bireme.rl.checkpoint import OUTPUTS, load
-from tests.support.networks import checkpoints, graphs
-from tests.support.networks.encoders import GangFacts
+from testbed.networks import checkpoints, graphs
+from testbed.networks.encoders import GangFacts
 
 
 def node(kind: str, *inputs: str, to: str = "scores", **attributes: Any) -> onnx.NodeProto:

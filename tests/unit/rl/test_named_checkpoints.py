@@ -12,8 +12,8 @@ from bireme.registry import make_policy
 from bireme.rl import lookup
 from bireme.rl.components import ChosenOrderer, ChosenPlacer, LearnedSizer
 from bireme.rl.lookup import PolicySource
-from tests.support.networks import checkpoints
-from tests.support.networks.encoders import CHOICE_FACTS
+from testbed.networks import checkpoints
+from testbed.networks.encoders import CHOICE_FACTS
 
 
 @pytest.fixture

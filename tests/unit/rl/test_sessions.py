@@ -11,7 +11,7 @@ import pytest
 from bireme.onnx.errors import AnswerError
 from bireme.onnx.sessions import Array, Session, Shape
 from bireme.rl.checkpoint import OUTPUTS
-from tests.support.networks import graphs
+from testbed.networks import graphs
 
 INPUTS: Mapping[str, Shape] = {"facts": ("gangs", 3)}
 PATIENT = 60.0

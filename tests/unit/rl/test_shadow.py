@@ -15,8 +15,8 @@ from bireme.heuristics.simple_placers import BestFit, FirstFit
 from bireme.heuristics.simple_sizers import Maximum, Minimum
 from bireme.rl.shadow import MIN_SAMPLES, Difference, Outcome, compare, outcome_of
 from bireme.testing import a_gang, a_node, a_running, a_snapshot, a_task, with_running
-from tests.support import random_snapshots
-from tests.support.random_snapshots import SnapshotCase
+from testbed import random_snapshots
+from testbed.random_snapshots import SnapshotCase
 
 FIFO = Policy(Fifo(), Packing())
 SHORTEST = Policy(ShortestJob(), Packing())

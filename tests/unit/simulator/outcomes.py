@@ -6,7 +6,7 @@ import numpy as np
 
 from bireme.simulator.outcome import JobRecord, Outcome, RunSegment, UsageSeries
 from bireme.simulator.workload import TraceJob
-from tests.support.simulations import a_job
+from testbed.simulations import a_job
 
 
 def a_run(

@@ -17,7 +17,7 @@ from bireme.simulator.outcome import Outcome, RunSegment
 from bireme.simulator.simulation import SimulationConfig, simulate
 from bireme.simulator.workload import Trace, TraceJob
 from bireme.testing import GPU, a_node, a_task
-from tests.support.simulations import a_job, a_trace, lifetimes, record_of, used_gpu_seconds
+from testbed.simulations import a_job, a_trace, lifetimes, record_of, used_gpu_seconds
 
 FIFO = Policy(Fifo(), Packing())
 COMBINED = Policy(CombinedPriority(), Packing())

@@ -15,7 +15,7 @@ from bireme.simulator.physics.model import Physics
 from bireme.simulator.simulation import SimulationConfig, simulate
 from bireme.simulator.workload import TraceJob
 from bireme.testing import a_node, a_task
-from tests.support.simulations import a_job, a_trace, lifetimes, record_of
+from testbed.simulations import a_job, a_trace, lifetimes, record_of
 
 COMBINED = Policy(CombinedPriority(), Packing())
 ONE_NODE = (a_node("n0", 4),)

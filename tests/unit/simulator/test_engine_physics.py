@@ -14,7 +14,7 @@ from bireme.simulator.outcome import Outcome
 from bireme.simulator.physics.model import MEASURED, NodeChange, Physics
 from bireme.simulator.simulation import SimulationConfig, simulate
 from bireme.testing import a_node, a_task, racks
-from tests.support.simulations import a_job, a_trace, broken_promises, lifetimes, record_of, story
+from testbed.simulations import a_job, a_trace, broken_promises, lifetimes, record_of, story
 
 FIFO = Policy(Fifo(), Packing())
 COMBINED = Policy(CombinedPriority(), Packing())

@@ -20,9 +20,9 @@ from bireme.simulator.physics.model import Physics
 from bireme.simulator.simulation import Simulation, SimulationConfig, simulate
 from bireme.simulator.state import SimulationState
 from bireme.simulator.workload import Trace
-from tests.support.examples import examples
-from tests.support.model.rules import most_evictions
-from tests.support.simulations import (
+from testbed.examples import examples
+from testbed.model.rules import most_evictions
+from testbed.simulations import (
     broken_promises,
     record_of,
     small_clusters,

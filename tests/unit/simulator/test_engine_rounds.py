@@ -8,7 +8,7 @@ from bireme.heuristics.tiresias import TiresiasLas
 from bireme.simulator.physics.model import Physics
 from bireme.simulator.simulation import SimulationConfig, simulate
 from bireme.testing import a_node
-from tests.support.simulations import a_job, a_trace, lifetimes
+from testbed.simulations import a_job, a_trace, lifetimes
 
 FIFO = Policy(Fifo(), Packing())
 NODES = (a_node("n0", 4),)

@@ -13,7 +13,7 @@ from bireme.simulator.outcome import Outcome
 from bireme.simulator.simulation import SimulationConfig, simulate
 from bireme.simulator.workload import RunningAtStart, Trace
 from bireme.testing import a_gang, a_node, a_task
-from tests.support.simulations import a_job, a_trace, lifetimes, record_of
+from testbed.simulations import a_job, a_trace, lifetimes, record_of
 
 NODES = [a_node("n0"), a_node("n1")]
 EAGER = SchedulingSettings(min_runtime_seconds=0)

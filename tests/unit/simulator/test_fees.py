@@ -12,7 +12,7 @@ from bireme.simulator.physics.model import Physics
 from bireme.simulator.simulation import simulate
 from bireme.simulator.workload import TraceJob
 from bireme.testing import a_node, a_task
-from tests.support.simulations import a_job, a_trace
+from testbed.simulations import a_job, a_trace
 
 T4, V100 = 0.35, 2.48
 

@@ -31,7 +31,7 @@ from bireme.simulator.node_pools import NodePool
 from bireme.simulator.outcome import Outcome, PoolSeries
 from bireme.simulator.simulation import simulate
 from bireme.simulator.workload import Trace
-from tests.support.simulations import a_job, a_trace
+from testbed.simulations import a_job, a_trace
 
 HOUR = 3600.0
 POOL = NodePool(name="pool-0", bounds=PoolBounds(1, 4, scale_in=True))

@@ -13,7 +13,7 @@ from bireme.simulator.comparison import compare
 from bireme.simulator.metrics import measure
 from bireme.simulator.outcome import Outcome
 from bireme.simulator.reports import page, svg
-from tests.support.simulations import a_job
+from testbed.simulations import a_job
 from tests.unit.simulator.outcomes import a_record, a_run, a_series, an_outcome, one_after_another
 
 VOID = {"meta", "input", "rect", "path", "br"}

@@ -9,7 +9,7 @@ from bireme.core.settings import SchedulingSettings
 from bireme.simulator.job_state import SimulatedJob
 from bireme.simulator.workload import gang_of
 from bireme.testing import a_node, a_running_gang
-from tests.support.simulations import a_job
+from testbed.simulations import a_job
 
 NODES = NodeTable([a_node("n0", 8)], SchedulingSettings().topology_levels)
 RUNS, START_UP = 100.0, 30.0

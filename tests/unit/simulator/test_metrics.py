@@ -14,7 +14,7 @@ from bireme.simulator.metrics import KEYS, Statistics, measure
 from bireme.simulator.simulation import simulate
 from bireme.simulator.workload import Trace
 from bireme.testing import a_node
-from tests.support.simulations import a_job, small_traces
+from testbed.simulations import a_job, small_traces
 from tests.unit.simulator.outcomes import a_record, a_run, a_series, an_outcome, one_after_another
 
 

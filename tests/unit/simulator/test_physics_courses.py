@@ -14,7 +14,7 @@ from bireme.heuristics.packing import Packing
 from bireme.simulator.physics.model import Course
 from bireme.simulator.simulation import SimulationConfig, simulate
 from bireme.testing import a_node, a_task
-from tests.support.simulations import a_job, a_trace, lifetimes
+from testbed.simulations import a_job, a_trace, lifetimes
 
 SPEEDING_UP = Course.of(np.array([100.0, 100.0]), np.array([1.0, 3.0]))
 

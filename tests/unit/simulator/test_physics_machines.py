@@ -11,7 +11,7 @@ from bireme.simulator.physics.model import MachineLaw, Physics
 from bireme.simulator.simulation import SimulationConfig, simulate
 from bireme.simulator.workload import TraceJob
 from bireme.testing import a_node
-from tests.support.simulations import a_job, a_trace, lifetimes
+from testbed.simulations import a_job, a_trace, lifetimes
 
 NODES = (a_node("n0", 4), a_node("n1", 4))
 

@@ -14,7 +14,7 @@ import pytest
 from bireme.simulator.errors import TraceError
 from bireme.simulator.physics.goodput import PolluxSpeed, PolluxTable, TrainingRecord
 from bireme.simulator.physics.model import Physics
-from tests.support.simulations import a_job
+from testbed.simulations import a_job
 
 ARCHIVE = Path(__file__).parents[4] / "shared/data/pollux/pollux_osdi21_traces.tar.gz"
 needs_archive = pytest.mark.skipif(

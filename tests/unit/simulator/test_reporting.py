@@ -19,7 +19,7 @@ from bireme.simulator.physics.model import Physics
 from bireme.simulator.simulation import SimulationConfig, simulate
 from bireme.simulator.workload import ProgressReporting, TraceJob
 from bireme.testing import a_node
-from tests.support.simulations import a_job, a_trace, story
+from testbed.simulations import a_job, a_trace, story
 
 COMBINED = Policy(CombinedPriority(), Packing())
 UNDISTURBED = Physics()

@@ -24,8 +24,8 @@ from bireme.simulator.outcome import Outcome
 from bireme.simulator.simulation import SimulationConfig, simulate
 from bireme.simulator.workload import Trace, TraceJob
 from bireme.testing import a_task
-from tests.support.examples import examples
-from tests.support.simulations import (
+from testbed.examples import examples
+from testbed.simulations import (
     a_job,
     a_trace,
     broken_promises,

@@ -3,10 +3,10 @@
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from tests.support.history.amounts import GPU
-from tests.support.history.records import Change
+from testbed.controlplane.nodes import HOSTNAME_LABEL, RACK
+from testbed.history.amounts import GPU
+from testbed.history.records import Change
 from tests.unit.tools.history_builder import HistoryBuilder, meta, pod
-from tools.controlplane.nodes import HOSTNAME_LABEL, RACK
 from tools.demo.workload import NAMESPACE, Manifest, Workload
 
 MIDNIGHT: Final = datetime(2026, 1, 1, tzinfo=UTC).timestamp()

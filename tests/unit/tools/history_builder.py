@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tests.support.history.observer import check
-from tests.support.history.records import Change, Manifest, Record
+from testbed.history.observer import check
+from testbed.history.records import Change, Manifest, Record
 
 GROUP: Final = "bireme.dev"
 

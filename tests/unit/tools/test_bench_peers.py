@@ -19,7 +19,7 @@ from benchmarks.peers.page import best_peer, median_of, result
 from benchmarks.peers.sides import Bireme, Gang, Native, Side, Stock, condition
 from benchmarks.timings.arena import CONCURRENCY, PODS, Status
 from benchmarks.timings.workloads import pod_spec, replica_names
-from tools.controlplane.cluster import Cluster
+from testbed.controlplane.cluster import Cluster
 
 
 def measured(side: type[Side], repetition: int, gangs_per_second: float) -> Measured:

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tools.controlplane import binaries
-from tools.controlplane.binaries import (
+from testbed.controlplane import binaries
+from testbed.controlplane.binaries import (
     CONTROL_PLANE,
     COSCHEDULING,
     JUDGE,
@@ -28,8 +28,8 @@ from tools.controlplane.binaries import (
     is_built,
     module_version,
 )
-from tools.controlplane.compiling import run_build
-from tools.controlplane.errors import ControlPlaneError
+from testbed.controlplane.compiling import run_build
+from testbed.controlplane.errors import ControlPlaneError
 
 BINARIES = CONTROL_PLANE.binaries
 GO = """\
@@ -232,7 +232,7 @@ def test_programs_of_one_module_are_built_at_once_and_get_their_names(
         commands.append(command)
         run_build(command, *rest)
 
-    monkeypatch.setattr("tools.controlplane.binaries.run_build", noted)
+    monkeypatch.setattr("testbed.controlplane.binaries.run_build", noted)
     folder = build(report=lambda _line: None)
     asked = [[one for one in line if one in {b.package for b in BINARIES}] for line in commands]
     assert [len(paths) for paths in asked] == [1, 4, 2]

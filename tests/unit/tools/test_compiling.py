@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tools.controlplane import compiling
-from tools.controlplane.compiling import Packages, Progress, minutes, packages, run_build
-from tools.controlplane.errors import ControlPlaneError
+from testbed.controlplane import compiling
+from testbed.controlplane.compiling import Packages, Progress, minutes, packages, run_build
+from testbed.controlplane.errors import ControlPlaneError
 
 
 def test_packages_are_as_large_as_their_files(tmp_path: Path) -> None:

@@ -4,15 +4,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tools.controlplane.process import free_ports
+from testbed.controlplane.process import free_ports
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = """
 import sys
 from pathlib import Path
-from tools.controlplane.cluster import Cluster
-from tools.controlplane.cluster import clusters_folder
-from tools.controlplane.process import Component
+from testbed.controlplane.cluster import Cluster
+from testbed.controlplane.cluster import clusters_folder
+from testbed.controlplane.process import Component
 
 folder = clusters_folder() / "mine"
 (folder / "bin").mkdir(parents=True)

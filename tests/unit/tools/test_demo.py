@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from tests.support.history.records import Record
+from testbed.history.records import Record
 from tests.unit.tools.demo_history import DemoHistory, tell_all
 from tools.demo.__main__ import main
 from tools.demo.colours import Palette

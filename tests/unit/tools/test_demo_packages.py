@@ -9,7 +9,7 @@ from packaging.requirements import Requirement
 from tests.unit.tools.pins import REPOSITORY, pins
 
 PROGRAMS = (
-    "tools.controlplane.__main__",
+    "testbed.controlplane.__main__",
     "tools.demo.__main__",
     "bireme_operator.__main__",
     "bireme_extender.__main__",

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.history.records import Record
+from testbed.history.records import Record
 from tests.unit.tools.demo_history import DemoHistory, tell_all
 from tools.demo.promises import judge
 from tools.demo.report import report_of

@@ -10,9 +10,9 @@ from benchmarks.differential.runner import Seen
 from benchmarks.differential.scenarios import Scenario, Submission
 from benchmarks.differential.simulations import as_planned, as_seen, is_unambiguous, trace_of
 from benchmarks.differential.verdicts import verdict_on
-from tests.support.scenario.manifests import annotations, queue, task, training_job
+from testbed.controlplane.nodes import fake_nodes
+from testbed.scenario.manifests import annotations, queue, task, training_job
 from tests.unit.tools.history_builder import HistoryBuilder
-from tools.controlplane.nodes import fake_nodes
 
 Mutation = Callable[[list[Change]], list[Change]]
 

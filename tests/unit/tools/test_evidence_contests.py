@@ -9,7 +9,7 @@ from benchmarks.simulations.contests import DEFAULT, KNOWN, SEARCHING
 from benchmarks.simulations.store import Store
 from bireme import registry
 from bireme.simulator.loads import Window, make_window
-from tests.support.simulations import a_job, a_trace
+from testbed.simulations import a_job, a_trace
 
 ALL = contests.contenders()
 NAMES = [DEFAULT, "smallest-first", "sjf" + KNOWN]

@@ -21,7 +21,7 @@ from bireme.onnx.errors import CheckpointError
 from bireme.simulator.loads import DAY
 from bireme.simulator.node_pools import NodePool
 from bireme.simulator.workload import Trace
-from tests.support.simulations import a_job, a_trace
+from testbed.simulations import a_job, a_trace
 
 HOUR = 3600.0
 WEEK_HOURS = 168

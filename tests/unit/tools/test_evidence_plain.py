@@ -8,7 +8,7 @@ from bireme.simulator.outcome import Outcome
 from bireme.simulator.simulation import Decide, SimulationConfig, simulate
 from bireme.simulator.workload import TraceJob
 from bireme.testing import a_node
-from tests.support.simulations import a_job, a_trace, lifetimes, record_of
+from testbed.simulations import a_job, a_trace, lifetimes, record_of
 
 FIFO = Policy(Fifo(), Packing())
 BLOCKED = (

@@ -13,7 +13,7 @@ from bireme.heuristics.simple_orderers import Fifo
 from bireme.simulator.outcome import Outcome
 from bireme.simulator.simulation import simulate
 from bireme.testing import a_node
-from tests.support.simulations import a_job, a_trace
+from testbed.simulations import a_job, a_trace
 
 
 def a_run(folder: Path, simulate: Callable[[], Outcome]) -> Run:

@@ -10,7 +10,7 @@ from bireme.simulator.errors import TraceError
 from bireme.simulator.loads import make_window, offered_gpus, stretch
 from bireme.simulator.workload import with_true_estimates
 from bireme.testing import a_node
-from tests.support.simulations import a_job, a_trace
+from testbed.simulations import a_job, a_trace
 
 DATA = Path(__file__).parents[4] / "shared/data"
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="needs the public traces, not shipped")

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from tests.support.history.amounts import amount, request_of, shown
-from tests.support.history.observed import ObservedCluster
-from tests.support.history.observer import (
+from testbed.history.amounts import amount, request_of, shown
+from testbed.history.observed import ObservedCluster
+from testbed.history.observer import (
     BUDGET_PATIENCE_SECONDS,
     INVARIANTS,
     check,
     miscounted,
     restless,
 )
-from tests.support.history.records import Key, Manifest, in_order, read, to_line
+from testbed.history.records import Key, Manifest, in_order, read, to_line
 from tests.unit.tools.history_builder import HistoryBuilder, meta, plan, pod
 
 

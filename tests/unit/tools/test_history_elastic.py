@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.history.observer import check
+from testbed.history.observer import check
 from tests.unit.tools.history_builder import HistoryBuilder
 
 

@@ -11,8 +11,8 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 
+from testbed.controlplane.errors import ControlPlaneError
 from tests.unit.tools.pins import REPOSITORY, pins
-from tools.controlplane.errors import ControlPlaneError
 from tools.images import archives, debian, materials, sizes, tool
 from tools.images.tool import pip_configuration
 

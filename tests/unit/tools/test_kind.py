@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tools.controlplane.errors import ControlPlaneError
-from tools.controlplane.nodes import GPU_TAINT, KWOK_ANNOTATION
+from testbed.controlplane.errors import ControlPlaneError
+from testbed.controlplane.nodes import GPU_TAINT, KWOK_ANNOTATION
 from tools.kind import __main__ as command_line
 from tools.kind import confined, nodeimage
 from tools.kind.installation import CONFIG, FAKE_NODES, READY_SECONDS, Installation

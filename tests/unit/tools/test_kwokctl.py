@@ -5,9 +5,9 @@ from typing import Any
 
 import yaml
 
-from tools.controlplane.binaries import ControlPlane
-from tools.controlplane.kwokctl import HEALTH_PATHS, RealNodeAccess, configuration
-from tools.controlplane.realnode.network import Network
+from testbed.controlplane.binaries import ControlPlane
+from testbed.controlplane.kwokctl import HEALTH_PATHS, RealNodeAccess, configuration
+from testbed.controlplane.realnode.network import Network
 
 PROGRAMS = ControlPlane("v1.37.1", (Path("/bin-folder"),))
 

@@ -33,4 +33,4 @@ def test_all_four_panels_of_the_paper_are_drawn_with_the_rules(tmp_path: Path) -
 
 def test_other_recipes_are_not_drawn(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="draw those of a2c and a2c-cnn"):
-        drawn(curves_in(tmp_path), "tests.support.toys.recipe:EchoRecipe")
+        drawn(curves_in(tmp_path), "testbed.toys.recipe:EchoRecipe")

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tools.controlplane.kwokctl import STAGES
-from tools.controlplane.nodes import (
+from testbed.controlplane.kwokctl import STAGES
+from testbed.controlplane.nodes import (
     GPU,
     GPU_PRODUCT,
     HOSTNAME_LABEL,

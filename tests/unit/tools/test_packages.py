@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tools.controlplane import binaries
-from tools.controlplane.errors import ControlPlaneError
+from testbed.controlplane import binaries
+from testbed.controlplane.errors import ControlPlaneError
 
 
 class Machine:

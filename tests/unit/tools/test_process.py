@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tools.controlplane.errors import ControlPlaneError
-from tools.controlplane.process import (
+from testbed.controlplane.errors import ControlPlaneError
+from testbed.controlplane.process import (
     FIRST,
     Process,
     answers,
@@ -19,7 +19,7 @@ from tools.controlplane.process import (
     is_free,
     processes_from,
 )
-from tools.controlplane.waiting import wait_until
+from testbed.controlplane.waiting import wait_until
 
 ROOT = Path(__file__).parents[3]
 
@@ -109,7 +109,7 @@ def test_environment_is_laid_over_at_every_start(tmp_path: Path) -> None:
 def test_program_dies_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     parent = (
         "import sys, time; from pathlib import Path;"
-        "from tools.controlplane.process import Process;"
+        "from testbed.controlplane.process import Process;"
         "p = Process('child', ['sleep', '600'], Path(sys.argv[1]), 'http://127.0.0.1:1/').start();"
         "print(p.pid, flush=True); time.sleep(600)"
     )
@@ -140,7 +140,7 @@ def test_processes_are_found_by_the_folder_of_their_program(tmp_path: Path) -> N
 
 CHOOSER = """
 import sys
-from tools.controlplane import process
+from testbed.controlplane import process
 
 process.FIRST, process.LAST = int(sys.argv[1]), int(sys.argv[1]) + 3
 print(*process.free_ports(2), flush=True)
@@ -164,8 +164,8 @@ def test_ports_that_another_interpreter_chose_are_not_chosen_again(
     with other, monkeypatch.context() as patch:
         assert other.stdout is not None
         theirs = {int(port) for port in other.stdout.readline().split()}
-        patch.setattr("tools.controlplane.process.FIRST", first)
-        patch.setattr("tools.controlplane.process.LAST", first + 3)
+        patch.setattr("testbed.controlplane.process.FIRST", first)
+        patch.setattr("testbed.controlplane.process.LAST", first + 3)
         assert theirs | set(free_ports(2)) == set(range(first, first + 4))
         with pytest.raises(ControlPlaneError, match="found 0 of 1 free ports"):
             free_ports(1)

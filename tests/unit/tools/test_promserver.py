@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import prometheus
-from tests.support.prometheus import Programs, Unavailable, find_programs
+from testbed import prometheus
+from testbed.prometheus import Programs, Unavailable, find_programs
 
 
 def on_path(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:

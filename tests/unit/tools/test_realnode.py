@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tools.controlplane.__main__ import main
-from tools.controlplane.binaries import CONTROL_PLANE, NODE, Bundle
-from tools.controlplane.errors import ControlPlaneError
-from tools.controlplane.realnode import cgroups, network, obstacle, settings
-from tools.controlplane.realnode.credentials import Authority
-from tools.controlplane.realnode.network import Network
-from tools.controlplane.realnode.pause import write_image
-from tools.controlplane.realnode.sandbox import Sandbox
+from testbed.controlplane.__main__ import main
+from testbed.controlplane.binaries import CONTROL_PLANE, NODE, Bundle
+from testbed.controlplane.errors import ControlPlaneError
+from testbed.controlplane.realnode import cgroups, network, obstacle, settings
+from testbed.controlplane.realnode.credentials import Authority
+from testbed.controlplane.realnode.network import Network
+from testbed.controlplane.realnode.pause import write_image
+from testbed.controlplane.realnode.sandbox import Sandbox
 
 
 def test_no_two_clusters_share_an_address() -> None:
@@ -161,16 +161,19 @@ def test_version_two_hands_its_controllers_down(
         ({"sys.platform": "darwin"}, "needs Linux, and this is darwin"),
         ({"os.geteuid": lambda: 1000}, "needs root"),
         (
-            {"tools.controlplane.realnode.obstacle.effective": lambda: 0},
+            {"testbed.controlplane.realnode.obstacle.effective": lambda: 0},
             "CAP_NET_ADMIN and CAP_SYS_ADM",
         ),
         (
-            {"tools.controlplane.realnode.obstacle.CGROUPS": Path("/nowhere")},
+            {"testbed.controlplane.realnode.obstacle.CGROUPS": Path("/nowhere")},
             "mount /nowhere writable",
         ),
-        ({"tools.controlplane.realnode.obstacle.BRIDGE_FILTER": Path("/nowhere")}, "br_netfilter"),
         (
-            {"tools.controlplane.realnode.obstacle.cache_root": lambda: Path("/run/x")},
+            {"testbed.controlplane.realnode.obstacle.BRIDGE_FILTER": Path("/nowhere")},
+            "br_netfilter",
+        ),
+        (
+            {"testbed.controlplane.realnode.obstacle.cache_root": lambda: Path("/run/x")},
             "use another",
         ),
     ],
@@ -181,11 +184,11 @@ def test_what_a_machine_lacks_is_named(
     able = {
         "sys.platform": "linux",
         "os.geteuid": lambda: 0,
-        "tools.controlplane.realnode.obstacle.effective": lambda: -1,
-        "tools.controlplane.realnode.obstacle.CGROUPS": Path("/"),
-        "tools.controlplane.realnode.obstacle.BRIDGE_FILTER": Path("/"),
-        "tools.controlplane.realnode.obstacle.cache_root": lambda: Path("/cache"),
-        "tools.controlplane.binaries.obstacle": lambda *_names: None,
+        "testbed.controlplane.realnode.obstacle.effective": lambda: -1,
+        "testbed.controlplane.realnode.obstacle.CGROUPS": Path("/"),
+        "testbed.controlplane.realnode.obstacle.BRIDGE_FILTER": Path("/"),
+        "testbed.controlplane.realnode.obstacle.cache_root": lambda: Path("/cache"),
+        "testbed.controlplane.binaries.obstacle": lambda *_names: None,
         "os.access": lambda path, _mode: path.exists(),
     }
     for name, value in able.items():
@@ -205,8 +208,8 @@ def test_a_build_where_possible_says_why_it_is_not(
         built.append(bundle.name)
         return Path("/built")
 
-    monkeypatch.setattr("tools.controlplane.__main__.build", build)
-    monkeypatch.setattr("tools.controlplane.__main__.obstacle", lambda: "a real node needs root")
+    monkeypatch.setattr("testbed.controlplane.__main__.build", build)
+    monkeypatch.setattr("testbed.controlplane.__main__.obstacle", lambda: "a real node needs root")
     assert main(["build", "--node", "--where-possible"]) == 0
     assert built == [CONTROL_PLANE.name]
     assert "no real node: a real node needs root" in capsys.readouterr().out

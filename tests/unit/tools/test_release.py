@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tools.controlplane.errors import ControlPlaneError
+from testbed.controlplane.errors import ControlPlaneError
 from tools.release import chart, distributions, readiness, versions
 from tools.release.errors import ReleaseError
 from tools.release.notes import notes

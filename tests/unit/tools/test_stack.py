@@ -4,7 +4,7 @@ from pathlib import Path
 
 import yaml
 
-from tools.controlplane.stack import SCHEDULER_CONFIG, render_scheduler_config, scheduler_command
+from testbed.controlplane.stack import SCHEDULER_CONFIG, render_scheduler_config, scheduler_command
 
 
 def test_rendering_changes_the_kubeconfig_and_the_extender_port_only() -> None:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tools.controlplane.binaries import find_go, parse_version, version
-from tools.controlplane.errors import ControlPlaneError
+from testbed.controlplane.binaries import find_go, parse_version, version
+from testbed.controlplane.errors import ControlPlaneError
 
 
 @pytest.mark.parametrize(

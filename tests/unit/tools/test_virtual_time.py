@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from tests.support.simcluster.network import WORLD
-from tests.support.simcluster.virtual import PROCESS, DeadlockError, VirtualLoop
+from testbed.simcluster.network import WORLD
+from testbed.simcluster.virtual import PROCESS, DeadlockError, VirtualLoop
 
 T = TypeVar("T")
 

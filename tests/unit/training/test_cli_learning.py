@@ -10,9 +10,9 @@ import torch
 
 from bireme.cli import main
 from bireme.onnx.checkpoints import read_card
-from tests.support.networks.checkpoints import write
+from testbed.networks.checkpoints import write
 
-ECHO = "tests.support.toys.recipe:EchoRecipe"
+ECHO = "testbed.toys.recipe:EchoRecipe"
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_training_leaves_a_checkpoint_and_curves_and_says_what_to_type_next(
     out = tmp_path / "run"
     assert main(["train", ECHO, "--out", str(out)]) == 0
     printed = capsys.readouterr()
-    assert "trained tests.support.toys.recipe:EchoRecipe in" in printed.out
+    assert "trained testbed.toys.recipe:EchoRecipe in" in printed.out
     assert f"bireme evaluate {out}/checkpoint --recipe {ECHO} --setting plain" in printed.out
     assert "echo: 128 of 1,536 steps; return" in printed.err
     assert (out / "curves.png").exists()

@@ -10,9 +10,9 @@ from bireme.training.cloning import Cloning, CloningConfig
 from bireme.training.networks import predict
 from bireme.training.rollouts import play
 from bireme.training.vec_env import Observation
-from tests.support.toys.envs import CHOICES, Echo, Pair, Target
-from tests.support.toys.notes import Notes
-from tests.support.toys.policies import Aiming, Echoing, Paired
+from testbed.toys.envs import CHOICES, Echo, Pair, Target
+from testbed.toys.notes import Notes
+from testbed.toys.policies import Aiming, Echoing, Paired
 
 
 def repeated(observation: Observation) -> Any:

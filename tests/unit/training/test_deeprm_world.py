@@ -17,7 +17,7 @@ from bireme.training.deeprm.environment import (
     masks,
     measure,
 )
-from tests.support.examples import examples
+from testbed.examples import examples
 
 SETTING = DeepRmEnvConfig(rates=(0.6, 0.9), completion_weight=0.1)
 VOID = SETTING.queue_slots

@@ -20,8 +20,8 @@ from bireme.simulator.simulation import simulate
 from bireme.simulator.workload import Trace, TraceJob
 from bireme.testing import a_node, a_task
 from bireme.training.environment import Observation, SchedulingEnv
-from tests.support.examples import examples
-from tests.support.simulations import a_job
+from testbed.examples import examples
+from testbed.simulations import a_job
 
 NODES = (a_node("n0", 8), a_node("n1", 4))
 Choice = Callable[[Observation, np.ndarray], int]

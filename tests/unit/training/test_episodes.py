@@ -8,9 +8,9 @@ from bireme.core.errors import SettingError
 from bireme.training.networks import ActorCritic, predict
 from bireme.training.rollouts import Episodes, Rollout, collect, play
 from bireme.training.vec_env import Observation
-from tests.support.toys.cartpole import Balancing, CartPole
-from tests.support.toys.envs import Echo, Late, Pair
-from tests.support.toys.policies import Echoing, Paired
+from testbed.toys.cartpole import Balancing, CartPole
+from testbed.toys.envs import Echo, Late, Pair
+from testbed.toys.policies import Echoing, Paired
 
 ALWAYS_2 = np.full(8, 2)
 

@@ -13,8 +13,8 @@ from bireme.onnx.cards import VERSIONED, Parts
 from bireme.onnx.errors import CheckpointError
 from bireme.rl.checkpoint import Checkpoint, load
 from bireme.training.export import TrainedPart, export, source_commit, versions
-from tests.support.networks import checkpoints, encoders
-from tests.support.networks.encoders import GANG_FACTS, NODE_FACTS, SIZE_FACTS, SizeFacts
+from testbed.networks import checkpoints, encoders
+from testbed.networks.encoders import GANG_FACTS, NODE_FACTS, SIZE_FACTS, SizeFacts
 
 
 class Attentive(torch.nn.Module):

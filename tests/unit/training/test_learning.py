@@ -17,9 +17,9 @@ from bireme.training.networks import ActorCritic, predict
 from bireme.training.ppo import MAPPO, PPO, PPOConfig
 from bireme.training.rollouts import play
 from bireme.training.vec_env import Actions, VecEnv
-from tests.support.toys.cartpole import LONGEST, Balancing, CartPole
-from tests.support.toys.envs import Echo, Late, Pair, Target
-from tests.support.toys.policies import Aiming, Echoing, Paired
+from testbed.toys.cartpole import LONGEST, Balancing, CartPole
+from testbed.toys.envs import Echo, Late, Pair, Target
+from testbed.toys.policies import Aiming, Echoing, Paired
 
 Maker = Callable[[ActorCritic, VecEnv, int], Algorithm[Any]]
 

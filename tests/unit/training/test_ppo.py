@@ -11,9 +11,9 @@ from torch import Tensor
 from bireme.core.errors import SettingError
 from bireme.training.a2c import A2C, A2CConfig
 from bireme.training.ppo import MAPPO, PPO, PPOConfig
-from tests.support.toys.envs import Echo, Pair
-from tests.support.toys.notes import Notes
-from tests.support.toys.policies import Echoing, Paired
+from testbed.toys.envs import Echo, Pair
+from testbed.toys.notes import Notes
+from testbed.toys.policies import Echoing, Paired
 
 LOG_RATIO = torch.tensor([[math.log(1.5)], [math.log(1.5)], [math.log(0.5)], [math.log(0.5)]])
 ADVANTAGES = torch.tensor([1.0, -1.0, 1.0, -1.0])

@@ -10,7 +10,7 @@ from bireme.training.recipes import RECIPES, load_recipe
 
 
 def test_recipe_of_ones_own_is_named_by_its_path() -> None:
-    assert load_recipe("tests.support.toys.recipe:EchoRecipe").summary == "Echo, learned by PPO"
+    assert load_recipe("testbed.toys.recipe:EchoRecipe").summary == "Echo, learned by PPO"
 
 
 def test_unknown_recipe_names_the_nearest() -> None:
@@ -19,7 +19,7 @@ def test_unknown_recipe_names_the_nearest() -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["tests.support.toys.recipe:Nothing", "tests.support.toys.recipe:Path", "json:loads"]
+    "path", ["testbed.toys.recipe:Nothing", "testbed.toys.recipe:Path", "json:loads"]
 )
 def test_what_cannot_train_is_no_recipe(path: str) -> None:
     with pytest.raises(SettingError, match=r"has no class .* with a method 'train'"):
@@ -28,13 +28,13 @@ def test_what_cannot_train_is_no_recipe(path: str) -> None:
 
 def test_missing_library_names_the_extra_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    monkeypatch.delitem(sys.modules, "tests.support.toys.recipe", raising=False)
+    monkeypatch.delitem(sys.modules, "testbed.toys.recipe", raising=False)
     # The import system sets the package's attribute to what it imports here: that is undone, too.
     monkeypatch.setattr(bireme, "training", bireme.training)
     for module in [name for name in sys.modules if name.startswith("bireme.training")]:
         monkeypatch.delitem(sys.modules, module)
     with pytest.raises(SettingError, match=r"needs torch.*\.\[train\]"):
-        load_recipe("tests.support.toys.recipe:EchoRecipe")
+        load_recipe("testbed.toys.recipe:EchoRecipe")
 
 
 def test_missing_module_of_ones_own_is_named() -> None:

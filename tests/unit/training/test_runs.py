@@ -14,8 +14,8 @@ from bireme.training import distributed
 from bireme.training.algorithm import Callback, LearningProgress
 from bireme.training.ppo import PPO, PPOConfig
 from bireme.training.runs import SECONDS_BETWEEN_SAVES, EarlyStopping, TrainingRun
-from tests.support.toys.envs import Echo
-from tests.support.toys.policies import Echoing
+from testbed.toys.envs import Echo
+from testbed.toys.policies import Echoing
 
 STEPS = 16
 """Of one update."""

@@ -10,7 +10,7 @@ from bireme.core.errors import SettingError
 from bireme.training import storage
 from bireme.training.algorithm import LearningProgress
 from bireme.training.runs import EarlyStopping
-from tests.support.toys.policies import Echoing
+from testbed.toys.policies import Echoing
 
 
 class Judged:

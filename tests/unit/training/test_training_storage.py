@@ -15,8 +15,8 @@ from bireme.training.a2c import A2C, A2CConfig
 from bireme.training.algorithm import Algorithm
 from bireme.training.cloning import Cloning, CloningConfig
 from bireme.training.ppo import MAPPO, PPO, PPOConfig
-from tests.support.toys.envs import Echo, Pair
-from tests.support.toys.policies import Echoing, Paired
+from testbed.toys.envs import Echo, Pair
+from testbed.toys.policies import Echoing, Paired
 
 Maker = Callable[[], Algorithm[Any]]
 

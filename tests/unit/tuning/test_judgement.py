@@ -12,7 +12,7 @@ from bireme.simulator.metrics import SimulationMetrics, Statistics
 from bireme.tuning.judgement import Judgement, judgement_on
 from bireme.tuning.past import Past
 from bireme.tuning.search import SearchResult, judge
-from tests.support.planted import planted
+from testbed.planted import planted
 
 OWN, BEST = Contender("fifo"), Contender("srtf")
 WORLDS = [planted(number, "test") for number in range(6)]

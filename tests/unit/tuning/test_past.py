@@ -18,7 +18,7 @@ from bireme.simulator.traces.tables import tasks_of_gpus
 from bireme.simulator.workload import Trace, TraceJob
 from bireme.tuning import past
 from bireme.tuning.past import Past, read_past
-from tests.support.recordings import a_writer, simulated_record, snapshots_in
+from testbed.recordings import a_writer, simulated_record, snapshots_in
 
 FIFO = SchedulingSettings(orderer="fifo")
 ONE = tasks_of_gpus(1, 1)

@@ -22,7 +22,7 @@ from bireme.simulator.traces.tables import tasks_of_gpus
 from bireme.simulator.workload import Trace, TraceJob
 from bireme.testing import a_gang, a_node, a_snapshot, a_task
 from bireme.tuning import result_files, search
-from tests.support.recordings import record, simulated_record
+from testbed.recordings import record, simulated_record
 
 LAS = SchedulingSettings(orderer="tiresias-las")
 FIFO = SchedulingSettings(orderer="fifo")

@@ -25,9 +25,9 @@ from PIL import Image
 
 from bireme.core.resources import FloatArray
 from bireme.simulator.reports.page import LIGHT, LIGHT_POLICIES
-from tests.support.prometheus import find_programs, serving
-from tests.support.scenario.manifests import scheduling_policy
-from tools.controlplane.stack import BiremeStack
+from testbed.controlplane.stack import BiremeStack
+from testbed.prometheus import find_programs, serving
+from testbed.scenario.manifests import scheduling_policy
 from tools.demo import clusters
 from tools.demo.submission import Submitter
 from tools.demo.workload import Manifest, Submission, Workload, single, torch

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import yaml
 
-from tools.controlplane.binaries import KUBERNETES_VERSION, module_version
+from testbed.controlplane.binaries import KUBERNETES_VERSION, module_version
 from tools.docs.reference.tables import code, table
 
 CHART: Final = Path(__file__).parents[3] / "charts" / "bireme"

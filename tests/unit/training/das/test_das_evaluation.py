@@ -23,7 +23,7 @@ from bireme.training.das.evaluation import (
     evaluate_policy,
     start_now,
 )
-from tests.support.networks import checkpoints, encoders
+from testbed.networks import checkpoints, encoders
 
 JOBS = 25
 FEW = {"jobs": str(JOBS), "only": "sjf/first-fit,fifo/first-fit"}

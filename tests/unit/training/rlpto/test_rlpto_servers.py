@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.training.rlpto.environment import CONFIGS, RlptoClusters, RlptoEnvConfig
-from tests.support.examples import examples
+from testbed.examples import examples
 
 TASKS = 12
 TABLE = CONFIGS["table-2"]

@@ -16,7 +16,7 @@ from bireme.training.rlpto.environment import (
     RlptoEnv,
     to_come_at,
 )
-from tests.support.examples import examples
+from testbed.examples import examples
 
 TABLES = [CONFIGS["table-2"], CONFIGS["table-3"]]
 BETA = 3e-4

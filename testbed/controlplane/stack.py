@@ -1,0 +1,185 @@
+"""Bireme itself as local processes against a cluster: extender, kube-scheduler and operators.
+
+Each is a ``Process`` that a test may kill, pause and start again on the same port. One named in
+``kubeconfigs`` reaches the API server through that file: fault tests put a proxy there.
+"""
+
+import copy
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, Self
+
+import yaml
+
+from testbed.controlplane.cluster import Cluster
+from testbed.controlplane.process import Process, free_ports
+
+_ROOT: Final = Path(__file__).parents[2]
+SCHEDULER_CONFIG: Final = _ROOT / "manifests" / "scheduler-config.yaml"
+_CHART_VALUES: Final = _ROOT / "charts" / "bireme" / "values.yaml"
+RESTART_SECONDS: Final = 0.5  # between two looks of a Keeper
+
+
+class BiremeStack:
+    """Extender, the second kube-scheduler and any number of operators, logging to ``workdir``.
+
+    ``env`` holds BIREME_* settings for the Python programs. ``kubeconfigs`` maps process names
+    (``extender``, ``kube-scheduler``, ``operator-a``, ...) to a file to use instead of
+    ``cluster.kubeconfig``. ``scheduler_config`` replaces the one in the manifests.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        workdir: Path,
+        env: Mapping[str, str] | None = None,
+        kubeconfigs: Mapping[str, Path] | None = None,
+        scheduler_config: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.cluster = cluster
+        self.workdir = workdir
+        self.env = dict(env or {})
+        self.kubeconfigs = dict(kubeconfigs or {})
+        self._scheduler_config = scheduler_config or yaml.safe_load(SCHEDULER_CONFIG.read_text())
+        workdir.mkdir(parents=True, exist_ok=True)
+        self.extender_port, self.scheduler_port = free_ports(2)
+        self.extender = self._python("extender", "BIREME_EXTENDER_PORT", self.extender_port)
+        self.scheduler = self._kube_scheduler()
+        self._operators: dict[str, Process] = {}
+
+    def operator(self, name: str = "a", env: Mapping[str, str] | None = None) -> Process:
+        """Return the operator of that name, made (not started) when first asked for.
+
+        ``env`` is added to the stack's own for this operator, now and at later starts. Its port
+        (metrics, health) is ``env["BIREME_METRICS_PORT"]`` of the returned process.
+        """
+        if name not in self._operators:
+            (port,) = free_ports(1)
+            operator = self._python(f"operator-{name}", "BIREME_METRICS_PORT", port)
+            self._operators[name] = operator
+        self._operators[name].env.update(env or {})
+        return self._operators[name]
+
+    @property
+    def processes(self) -> list[Process]:
+        return [self.extender, self.scheduler, *self._operators.values()]
+
+    def start(self, timeout_seconds: float = 60.0) -> Self:
+        """Start what does not run (at least operator ``a``) and return when all are ready."""
+        self.operator()
+        # All before the first is awaited: their starts overlap.
+        for process in self.processes:
+            if not process.running:
+                process.start()
+        for process in self.processes:
+            process.wait_ready(timeout_seconds)
+        return self
+
+    def log_tails(self) -> str:
+        return "\n".join(process.log_tail() for process in self.processes)
+
+    def stop(self) -> None:
+        """Terminate every running program of the stack, operators first."""
+        for process in reversed(self.processes):
+            process.terminate()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _python(self, name: str, port_setting: str, port: int) -> Process:
+        kubeconfig = self.kubeconfigs.get(name, self.cluster.kubeconfig)
+        own = {"KUBECONFIG": str(kubeconfig), port_setting: str(port)}
+        return Process(
+            name,
+            [sys.executable, "-m", f"bireme_{name.partition('-')[0]}"],
+            log_path=self.workdir / f"{name}.log",
+            ready_url=f"http://127.0.0.1:{port}/readyz",
+            env={**self.env, **own},
+        )
+
+    def _kube_scheduler(self) -> Process:
+        kubeconfig = self.kubeconfigs.get("kube-scheduler", self.cluster.kubeconfig)
+        config = self.workdir / "scheduler-config.yaml"
+        config.write_text(
+            render_scheduler_config(self._scheduler_config, kubeconfig, self.extender_port)
+        )
+        return Process(
+            "kube-scheduler",
+            scheduler_command(self.cluster.binary("kube-scheduler"), config, self.scheduler_port),
+            log_path=self.workdir / "kube-scheduler.log",
+            ready_url=f"https://127.0.0.1:{self.scheduler_port}/readyz",
+            env=scheduler_environment(),
+        )
+
+
+class Keeper:
+    """Within its ``with`` block, starts every process that ends again, as a kubelet would."""
+
+    def __init__(self, processes: Sequence[Process]) -> None:
+        self._processes = list(processes)
+        self._lock = threading.Lock()
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="keeper")
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join()
+
+    @contextmanager
+    def leaves_alone(self, process: Process) -> Iterator[None]:
+        """Let the caller alone start and stop ``process`` within the block; afterwards it runs."""
+        with self._lock:
+            self._processes.remove(process)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._processes.append(process)
+                if not process.running:
+                    process.start()
+
+    def _keep(self) -> None:
+        while not self._end.wait(RESTART_SECONDS):
+            with self._lock:
+                for process in self._processes:
+                    if not process.running:
+                        process.start()
+
+
+def render_scheduler_config(given: Mapping[str, Any], kubeconfig: Path, extender_port: int) -> str:
+    config = copy.deepcopy(dict(given))
+    config["clientConnection"]["kubeconfig"] = str(kubeconfig)
+    (extender,) = config["extenders"]
+    extender["urlPrefix"] = f"http://127.0.0.1:{extender_port}"
+    return yaml.safe_dump(config)
+
+
+def scheduler_environment() -> dict[str, str]:
+    """Return what the chart sets in kube-scheduler's environment by default."""
+    values = yaml.safe_load(_CHART_VALUES.read_text())
+    return {"GOGC": str(values["scheduler"]["garbagePercent"])}
+
+
+def scheduler_command(program: Path, config: Path, port: int) -> list[str]:
+    """Return kube-scheduler's command, serving health and metrics on loopback ``port`` (https).
+
+    Nobody is authenticated there, and nothing else is served.
+    """
+    return [
+        str(program),
+        f"--config={config}",
+        "--v=2",
+        "--bind-address=127.0.0.1",
+        f"--secure-port={port}",
+        "--authorization-always-allow-paths=/healthz,/readyz,/livez,/metrics",
+    ]

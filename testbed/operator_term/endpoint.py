@@ -1,0 +1,143 @@
+"""What a leading operator tells readers over HTTP: its outlook, and answers to what-if."""
+
+import hashlib
+import itertools
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+
+from bireme.kube import names, quantities
+from bireme.kube.client import ApiClient
+from bireme.testing import ManualClock
+from bireme_operator import outlook_endpoint, reservations_endpoint, what_if_endpoint
+from bireme_operator.leader import LeaderTerm, wall_clock
+from bireme_operator.outlook_endpoint import OutlookEndpoint
+from bireme_operator.readers import Readers
+from bireme_operator.reservations_endpoint import ReservationsEndpoint
+from bireme_operator.reviews import Reviews
+from bireme_operator.tickets import TICKET_HEADER, Tickets
+from bireme_operator.what_if_endpoint import Leading, WhatIfEndpoint
+from testbed.fakeapi import FakeApi
+from testbed.scenario.manifests import Manifest, task, training_job
+
+SYSTEM = "bireme-system"
+
+
+def whole(name: str, namespace: str = "default", **spec: Any) -> Manifest:
+    """A job that fills the node, and says it runs for an hour."""
+    job = training_job(name, task("worker", 8), estimatedDuration="1h", **spec)
+    return {**job, "metadata": {**job["metadata"], "namespace": namespace}}
+
+
+class Endpoint:
+    """The endpoints of ``term``, None for a standby, and requests to them."""
+
+    def __init__(self, api: FakeApi, client: ApiClient, term: LeaderTerm | None) -> None:
+        self.api, self.term, self.clock = api, term, ManualClock()
+        self.tickets = Tickets(client, SYSTEM, self.clock, self.now)
+        who = Readers(self.tickets, Reviews(client), self.clock)
+        self._sent: dict[str, str] = {}
+        self._numbers = itertools.count(1)
+        what_if = WhatIfEndpoint(who, self._leading, self.clock)
+        self.asking = what_if._asking
+        self._made = (
+            OutlookEndpoint(who, self._outlooks, wall_clock),
+            ReservationsEndpoint(who, self._outlooks),
+            what_if,
+        )
+        self._session = aiohttp.ClientSession()
+        self._url = ""
+
+    def now(self) -> float:
+        """Return the time of the API server, which stands still."""
+        found = quantities.parse_timestamp(self.api.store.now())
+        assert found is not None
+        return found
+
+    def _outlooks(self) -> Any:
+        return None if self.term is None else self.term.outlooks
+
+    def _leading(self) -> Leading | None:
+        if self.term is None or self.term.outlooks is None:
+            return None
+        return Leading(self.term.outlooks, self.term.state.tenancy)
+
+    @asynccontextmanager
+    async def served(self) -> AsyncIterator["Endpoint"]:
+        app = web.Application()
+        for made in self._made:
+            made.add_to(app)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        host, port = runner.addresses[0]
+        self._url = f"http://{host}:{port}"
+        try:
+            yield self
+        finally:
+            await self._session.close()
+            await runner.cleanup()
+
+    def headers(self, who: str) -> dict[str, str]:
+        """Return headers by which ``who`` says who they are; none for nobody."""
+        if not who:
+            return {}
+        if who not in self._sent:
+            self._sent[who] = self.new_ticket(who)
+        return {TICKET_HEADER: self._sent[who]}
+
+    def new_ticket(self, who: str, **changes: Any) -> str:
+        """Create a ticket of ``who``, as the API server admits it; return the header."""
+        name, secret = f"ask-{next(self._numbers)}", f"secret-of-{who}"
+        digest = hashlib.sha256(secret.encode()).hexdigest()
+        spec = {"user": who, "groups": ["readers"], "secretDigest": digest, **changes}
+        ticket = {"apiVersion": names.API_VERSION, "kind": "Ticket", "spec": spec}
+        self.api.put(names.path("tickets", SYSTEM, name), ticket)
+        return f"{name}.{secret}"
+
+    async def ask(self, who: str, *namespaces: str) -> tuple[int, dict[str, Any]]:
+        """Return status and body of the outlook for ``who``."""
+        return await self._get(outlook_endpoint.PATH, self.headers(who), namespaces)
+
+    async def present(self, header: str) -> tuple[int, dict[str, Any]]:
+        """Return status and body of the outlook for whoever sends ``header``."""
+        return await self._get(outlook_endpoint.PATH, {TICKET_HEADER: header}, ())
+
+    async def reservations(self, who: str, *namespaces: str) -> tuple[int, dict[str, Any]]:
+        """Return status and body of the reservations for ``who``."""
+        return await self._get(reservations_endpoint.PATH, self.headers(who), namespaces)
+
+    async def _get(
+        self, path: str, sent: dict[str, str], namespaces: Sequence[str]
+    ) -> tuple[int, dict[str, Any]]:
+        self.clock.advance(1.0)  # one in a second
+        params = [("namespace", name) for name in namespaces]
+        async with self._session.get(self._url + path, params=params, headers=sent) as answer:
+            return answer.status, await answer.json()
+
+    async def gangs(self, who: str, *namespaces: str) -> list[str]:
+        code, body = await self.ask(who, *namespaces)
+        assert code == 200, body
+        return [f"{gang['namespace']}/{gang['name']}" for gang in body["gangs"]]
+
+    async def post(self, who: str, body: bytes) -> tuple[int, dict[str, Any]]:
+        """Return status and body of the answer to a what-if question of ``who``."""
+        self.clock.advance(1.0)
+        url = self._url + what_if_endpoint.PATH
+        async with self._session.post(url, data=body, headers=self.headers(who)) as answer:
+            return answer.status, await answer.json()
+
+
+@asynccontextmanager
+async def serving(api: FakeApi, folder: Path, term: LeaderTerm | None) -> AsyncIterator[Endpoint]:
+    client = await ApiClient.connect(api.kubeconfig(folder))
+    try:
+        async with Endpoint(api, client, term).served() as endpoint:
+            yield endpoint
+    finally:
+        await client.close()

@@ -1,1 +1,0 @@
-"""Shared by tests: fakes of Kubernetes, simulated clusters, a reference model, observers."""
