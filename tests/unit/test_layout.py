@@ -38,6 +38,21 @@ def test_tests_are_no_package() -> None:
     assert [shown(p) for p in (ROOT / "tests").rglob("__init__.py")] == []
 
 
+def test_unit_tests_lie_where_their_package_does() -> None:
+    packages = {folder_of(path) for path in sources(*CODE) if path.name == "__init__.py"}
+    unit = ROOT / "tests" / "unit"
+    folders = {str(path.parent.relative_to(unit)) for path in unit.rglob("*.py")}
+    assert folders - packages == {"."}
+
+
+def folder_of(package: Path) -> str:
+    """Return the folder below tests/unit of a package, by its ``__init__.py``."""
+    name = shown(package.parent)
+    for prefix in ("operator/bireme_", "extender/bireme_", "policies/bireme/"):
+        name = name.removeprefix(prefix)
+    return name
+
+
 def test_the_testbed_imports_neither_tests_nor_tools() -> None:
     found = [
         f"{shown(path)} imports {module}"

@@ -5,8 +5,8 @@ from typing import Any, Final
 
 from testbed.controlplane.nodes import HOSTNAME_LABEL, RACK
 from testbed.history.amounts import GPU
+from testbed.history.builder import HistoryBuilder, meta, pod
 from testbed.history.records import Change
-from tests.unit.tools.history_builder import HistoryBuilder, meta, pod
 from tools.demo.workload import NAMESPACE, Manifest, Workload
 
 MIDNIGHT: Final = datetime(2026, 1, 1, tzinfo=UTC).timestamp()

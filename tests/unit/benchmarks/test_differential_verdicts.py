@@ -11,8 +11,8 @@ from benchmarks.differential.scenarios import Scenario, Submission
 from benchmarks.differential.simulations import as_planned, as_seen, is_unambiguous, trace_of
 from benchmarks.differential.verdicts import verdict_on
 from testbed.controlplane.nodes import fake_nodes
+from testbed.history.builder import HistoryBuilder
 from testbed.scenario.manifests import annotations, queue, task, training_job
-from tests.unit.tools.history_builder import HistoryBuilder
 
 Mutation = Callable[[list[Change]], list[Change]]
 

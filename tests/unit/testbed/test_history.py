@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from testbed.history.amounts import amount, request_of, shown
+from testbed.history.builder import HistoryBuilder, meta, plan, pod
 from testbed.history.observed import ObservedCluster
 from testbed.history.observer import (
     BUDGET_PATIENCE_SECONDS,
@@ -16,7 +17,6 @@ from testbed.history.observer import (
     restless,
 )
 from testbed.history.records import Key, Manifest, in_order, read, to_line
-from tests.unit.tools.history_builder import HistoryBuilder, meta, plan, pod
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from testbed.history.builder import HistoryBuilder
 from testbed.history.observer import check
-from tests.unit.tools.history_builder import HistoryBuilder
 
 
 @pytest.fixture
