@@ -42,7 +42,7 @@ from bireme.kube.policy_source import (
 )
 from bireme.rl import shadow
 from bireme.rl.lookup import SETTINGS_SOURCE, PolicySource, with_canaries
-from bireme.rl.shadow import Difference, Outcome, outcome_of
+from bireme.rl.shadow import Difference, RegretEstimate, estimate_regret
 from bireme.tasks import Tasks
 from bireme_operator.debug_dump import LastCycles
 from bireme_operator.metrics import OperatorMetrics, PolicyMetrics
@@ -105,9 +105,9 @@ class ShadowStats:
         return tuple(self._samples)
 
     @property
-    def outcome(self) -> Outcome | None:
+    def outcome(self) -> RegretEstimate | None:
         """Estimated saving by the shadow; None before the first sample."""
-        return outcome_of(self._samples)
+        return estimate_regret(self._samples)
 
     @property
     def agreement(self) -> float:

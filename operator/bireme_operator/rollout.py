@@ -24,7 +24,7 @@ import structlog
 from bireme.core.reasons import Reason
 from bireme.kube.api.scheduling_policy import RolloutSpec
 from bireme.kube.policy_source import EffectiveStage, PolicyFacts, Stage
-from bireme.rl.shadow import Outcome
+from bireme.rl.shadow import RegretEstimate
 
 LATEST_CYCLES: Final = 20
 """Number of latest cycles in which the rules may decide fewer than MAX_OVERRULED times."""
@@ -97,21 +97,21 @@ class Rollouts:
         self._on_step(step)
 
 
-def is_better(outcome: Outcome | None, spec: RolloutSpec) -> bool:
+def is_better(outcome: RegretEstimate | None, spec: RolloutSpec) -> bool:
     """Return whether the shadow's interval lies wholly above the margin, by enough samples."""
     if outcome is None or outcome.low_seconds is None or outcome.samples < spec.minimum_samples:
         return False
     return _share(outcome, outcome.low_seconds) > spec.margin
 
 
-def is_worse(outcome: Outcome | None, spec: RolloutSpec) -> bool:
+def is_worse(outcome: RegretEstimate | None, spec: RolloutSpec) -> bool:
     """Return whether the shadow's interval lies wholly below the negative margin."""
     if outcome is None or outcome.high_seconds is None or outcome.samples < spec.minimum_samples:
         return False
     return -_share(outcome, outcome.high_seconds) > spec.margin
 
 
-def in_words(outcome: Outcome | None, spec: RolloutSpec) -> str:
+def in_words(outcome: RegretEstimate | None, spec: RolloutSpec) -> str:
     """Return the numbers behind a verdict."""
     if outcome is None or not outcome.samples:
         return f"nothing has been compared yet; {spec.minimum_samples} samples are needed"
@@ -124,14 +124,14 @@ def in_words(outcome: Outcome | None, spec: RolloutSpec) -> str:
     )
 
 
-def _interval(outcome: Outcome) -> str:
+def _interval(outcome: RegretEstimate) -> str:
     if outcome.low_seconds is None or outcome.high_seconds is None:
         return "not known yet"
     low, high = (_share(outcome, s) for s in (outcome.low_seconds, outcome.high_seconds))
     return f"{outcome.low_seconds:.1f} s to {outcome.high_seconds:.1f} s ({low:.1%} to {high:.1%})"
 
 
-def _share(outcome: Outcome, seconds: float) -> float:
+def _share(outcome: RegretEstimate, seconds: float) -> float:
     """Return ``seconds`` as a share of the mean completion time by the active policy."""
     # With a zero mean the interval contains zero, so neither bound is a verdict.
     return seconds * outcome.share / outcome.regret_seconds if outcome.regret_seconds else 0.0

@@ -15,7 +15,7 @@ from bireme.registry import make_policy
 from bireme.replay.reader import open_record
 from bireme.replay.writer import outline_of
 from bireme.rl.lookup import policy_of
-from bireme.rl.shadow import Outcome
+from bireme.rl.shadow import RegretEstimate
 from bireme_operator.leader import LeaderTerm
 from bireme_operator.policies import ShadowStats
 from testbed.fakeapi import FakeApi
@@ -126,7 +126,7 @@ async def test_a_policy_that_turns_bad_is_rolled_back_and_a_new_leader_leaves_it
         await until(lambda: "RolledBack" not in status_in(api)["conditions"])
 
 
-def told(term: LeaderTerm, name: str, outcome: Outcome) -> bool:
+def told(term: LeaderTerm, name: str, outcome: RegretEstimate) -> bool:
     """Let the comparison of a policy come to ``outcome``, once there is one."""
     found = term.policies.evidence(term.policies.known.known[name])
     if found is None:
@@ -145,14 +145,14 @@ async def test_a_shadow_that_does_better_is_promoted_and_its_rival_may_take_over
     async with FakeKubelets(api, runs), leads(api, tmp_path, trained) as term:
         await becomes(api, "True PolicyLoaded")
         await becomes(api, "True PolicyLoaded", "shadow")
-        await until(lambda: told(term, "shadow", Outcome(40, 9.0, 4.0, 14.0, 0.09)))
+        await until(lambda: told(term, "shadow", RegretEstimate(40, 9.0, 4.0, 14.0, 0.09)))
         assert await node_of(api, "one") == "n0"
         await until(lambda: status_in(api, "shadow")["stage"] == "Active")
         assert status_in(api, "shadow")["conditions"]["Promoted"] == "True OutcomeBetter"
         assert "9.0 s less (9.0%)" in words(api, "Promoted", "shadow")
         await becomes(api, "False Superseded")
         assert await node_of(api, "two") == "n2"
-        await until(lambda: told(term, "shadow", Outcome(40, 9.0, 4.0, 14.0, 0.09)))
+        await until(lambda: told(term, "shadow", RegretEstimate(40, 9.0, 4.0, 14.0, 0.09)))
         submit(api, training_job("three"))
         await until(lambda: status_in(api, "shadow")["stage"] == "RolledBack")
         assert "compared with SchedulingPolicy policy" in words(api, "RolledBack", "shadow")

@@ -75,7 +75,7 @@ MIN_SAMPLES: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RegretEstimate:
     """The time that a shadow would have saved, over the latest moments played forward.
 
     Attributes:
@@ -94,8 +94,8 @@ class Outcome:
     share: float
 
 
-def outcome_of(samples: Sequence[RegretSample]) -> Outcome | None:
-    """Return the outcome of ``samples``, oldest first; None without any.
+def estimate_regret(samples: Sequence[RegretSample]) -> RegretEstimate | None:
+    """Return the estimate from ``samples``, oldest first; None without any.
 
     Successive moments share most of their gangs, so their differences are not independent. The
     interval is that of batch means: Student's t over the means of few long batches, which depend on
@@ -109,8 +109,8 @@ def outcome_of(samples: Sequence[RegretSample]) -> Outcome | None:
     mean, active = float(regrets.mean()), sum(sample.active_seconds for sample in samples)
     share = float(regrets.sum()) / active if active else 0.0
     if len(samples) < MIN_SAMPLES:
-        return Outcome(len(samples), mean, None, None, share)
+        return RegretEstimate(len(samples), mean, None, None, share)
     size = len(samples) // _BATCHES
     batches = regrets[len(samples) - _BATCHES * size :].reshape(_BATCHES, size).mean(axis=1)
     reach = _STUDENT * float(batches.std(ddof=1)) / _BATCHES**0.5
-    return Outcome(len(samples), mean, mean - reach, mean + reach, share)
+    return RegretEstimate(len(samples), mean, mean - reach, mean + reach, share)

@@ -101,7 +101,7 @@ def predict(
 # Leading dimensions are those of batches.
 
 
-class Attention(nn.Module):
+class AttentionLayer(nn.Module):
     """One layer of a transformer encoder, normalised before each half."""
 
     def __init__(self, width: int, heads: int) -> None:

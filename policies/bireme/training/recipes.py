@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 RECIPES: Final[Mapping[str, str]] = {
     "a2c": "bireme.training.deeprm.recipe:ScorerRecipe",
     "a2c-cnn": "bireme.training.deeprm.recipe:ImageRecipe",
-    "a2c-paper": "bireme.training.deeprm.recipe:PaperRecipe",
+    "a2c-paper": "bireme.training.deeprm.recipe:DeepRmPaperRecipe",
     "das": "bireme.training.das.recipe:DasRecipe",
     "das-paper": "bireme.training.das.recipe:DasPaperRecipe",
     "general-index": "bireme.training.index.recipe:GeneralIndexRecipe",
@@ -26,12 +26,12 @@ RECIPES: Final[Mapping[str, str]] = {
     "tapfinger": "bireme.training.tapfinger.recipe:TapfingerRecipe",
     "tapfinger-no-attention": "bireme.training.tapfinger.recipe:NoAttention",
     "tapfinger-no-pointer": "bireme.training.tapfinger.recipe:NoPointer",
-    "tapfinger-paper": "bireme.training.tapfinger.recipe:PaperRecipe",
-    "tapfinger-paper-small": "bireme.training.tapfinger.recipe:SmallPaperRecipe",
+    "tapfinger-paper": "bireme.training.tapfinger.recipe:TapfingerPaperRecipe",
+    "tapfinger-paper-small": "bireme.training.tapfinger.recipe:SmallTapfingerPaperRecipe",
     "tapfinger-vanilla": "bireme.training.tapfinger.recipe:Vanilla",
     "tapfinger-whole": "bireme.training.tapfinger.recipe:Ablation",
     "rlpto": "bireme.training.rlpto.recipe:RlptoRecipe",
-    "rlpto-paper": "bireme.training.rlpto.recipe:PaperRecipe",
+    "rlpto-paper": "bireme.training.rlpto.recipe:RlptoPaperRecipe",
 }
 FORECASTERS: Final[Mapping[str, str]] = {"gru": "bireme.training.gru.recipe:GruRecipe"}
 """Recipes of forecasts, which ``bireme forecast`` evaluates."""

@@ -19,7 +19,7 @@ from bireme.heuristics.simple_orderers import Fifo
 from bireme.kube.api.scheduling_policy import RolloutSpec, SchedulingPolicyStatus
 from bireme.kube.policy_source import PolicyFacts
 from bireme.rl.lookup import PolicySource
-from bireme.rl.shadow import Outcome
+from bireme.rl.shadow import RegretEstimate
 from bireme_operator.cluster_reports import policy_status
 from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.policies import LoadedPolicy, Policies, ShadowStats
@@ -28,9 +28,9 @@ from testbed.objects.facts import CREATED
 from testbed.objects.policies import delete, put, settled
 
 AUTOMATIC = {"promote": "Automatic", "rollBack": "Automatic"}
-BETTER = Outcome(40, 10.0, 5.0, 15.0, 0.1)
-OPEN = Outcome(40, 1.0, -5.0, 7.0, 0.01)
-WORSE = Outcome(40, -10.0, -15.0, -5.0, -0.1)
+BETTER = RegretEstimate(40, 10.0, 5.0, 15.0, 0.1)
+OPEN = RegretEstimate(40, 1.0, -5.0, 7.0, 0.01)
+WORSE = RegretEstimate(40, -10.0, -15.0, -5.0, -0.1)
 OVERRULED = Decision(fallback="the orderer failed: nan")
 
 
@@ -38,10 +38,10 @@ OVERRULED = Decision(fallback="the orderer failed: nan")
 class Told(ShadowStats):
     """A comparison that came to ``told``."""
 
-    told: Outcome | None = None
+    told: RegretEstimate | None = None
 
     @property
-    def outcome(self) -> Outcome | None:
+    def outcome(self) -> RegretEstimate | None:
         return self.told
 
 
@@ -106,7 +106,7 @@ class Cluster:
         known = self.leader.known.known
         return all(policy_status(each, self.leader, CREATED) for each in known.values())
 
-    def tell(self, name: str, outcome: Outcome) -> bool:
+    def tell(self, name: str, outcome: RegretEstimate) -> bool:
         """Let what judges a policy come to ``outcome``; False where it is compared with nothing."""
         evidence = self.leader.evidence(self.leader.known.known[name])
         if evidence is None:
@@ -161,18 +161,18 @@ class Cluster:
         (WORSE, {}, False, True),
         (OPEN, {}, False, False),
         (None, {}, False, False),
-        (Outcome(40, 10.0, None, None, 0.1), {}, False, False),
+        (RegretEstimate(40, 10.0, None, None, 0.1), {}, False, False),
         (BETTER, {"minimumSamples": 41}, False, False),
         (WORSE, {"minimumSamples": 41}, False, False),
         (BETTER, {"margin": 0.049}, True, False),
         (BETTER, {"margin": 0.05}, False, False),
         (WORSE, {"margin": 0.049}, False, True),
         (WORSE, {"margin": 0.05}, False, False),
-        (Outcome(40, 0.0, 0.0, 0.0, 0.0), {}, False, False),
+        (RegretEstimate(40, 0.0, 0.0, 0.0, 0.0), {}, False, False),
     ],
 )
 def test_an_interval_must_lie_wholly_beyond_the_margin_and_rest_on_enough_samples(
-    outcome: Outcome | None, asked: Mapping[str, Any], better: bool, worse: bool
+    outcome: RegretEstimate | None, asked: Mapping[str, Any], better: bool, worse: bool
 ) -> None:
     rollout = RolloutSpec.model_validate(asked)
     assert (is_better(outcome, rollout), is_worse(outcome, rollout)) == (better, worse)

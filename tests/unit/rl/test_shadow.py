@@ -13,7 +13,7 @@ from bireme.heuristics.packing import Packing
 from bireme.heuristics.simple_orderers import Fifo, ShortestJob
 from bireme.heuristics.simple_placers import BestFit, FirstFit
 from bireme.heuristics.simple_sizers import Maximum, Minimum
-from bireme.rl.shadow import MIN_SAMPLES, Difference, Outcome, compare, outcome_of
+from bireme.rl.shadow import MIN_SAMPLES, Difference, RegretEstimate, compare, estimate_regret
 from bireme.testing import a_gang, a_node, a_running, a_snapshot, a_task, with_running
 from testbed import random_snapshots
 from testbed.random_snapshots import SnapshotCase
@@ -92,9 +92,11 @@ def samples(*regrets: float) -> list[RegretSample]:
 
 
 def test_an_outcome_is_the_mean_of_its_moments_and_a_share_of_the_active_time() -> None:
-    assert outcome_of([]) is None
-    assert outcome_of(samples(50.0, -20.0, 0.0)) == Outcome(3, 10.0, None, None, 30 / 330)
-    nothing = outcome_of([RegretSample(0.0, 0.0)])
+    assert estimate_regret([]) is None
+    assert estimate_regret(samples(50.0, -20.0, 0.0)) == RegretEstimate(
+        3, 10.0, None, None, 30 / 330
+    )
+    nothing = estimate_regret([RegretSample(0.0, 0.0)])
     assert nothing is not None
     assert nothing.share == 0.0
 
@@ -102,11 +104,11 @@ def test_an_outcome_is_the_mean_of_its_moments_and_a_share_of_the_active_time() 
 def test_an_interval_is_that_of_batch_means() -> None:
     # Five batches of eight, with the means 1, 2, 3, 4, 5: a standard error of 1 / sqrt(2).
     regrets = [float(batch) for batch in range(1, 6) for _ in range(MIN_SAMPLES // 5)]
-    found = outcome_of(samples(*regrets))
+    found = estimate_regret(samples(*regrets))
     assert found is not None
     assert found.low_seconds == pytest.approx(3 - 2.7764 / 2**0.5)
     assert found.high_seconds == pytest.approx(3 + 2.7764 / 2**0.5)
-    fewer = outcome_of(samples(*regrets[1:]))
+    fewer = estimate_regret(samples(*regrets[1:]))
     assert fewer is not None
     assert (fewer.low_seconds, fewer.high_seconds) == (None, None)
 
@@ -117,7 +119,7 @@ def test_an_interval_covers_the_mean_though_neighbours_depend_on_each_other() ->
     for _ in range(worlds):
         noise, value = chance.normal(size=400), 0.0
         regrets = [value := 0.9 * value + each for each in noise.tolist()]
-        found = outcome_of(samples(*regrets[200:]))
+        found = estimate_regret(samples(*regrets[200:]))
         assert found is not None
         assert found.low_seconds is not None
         assert found.high_seconds is not None

@@ -31,7 +31,7 @@ from bireme.training.distributions import (
     JointDistribution,
     MaskedCategorical,
 )
-from bireme.training.networks import ActorCritic, Attention, Tensors, mean_over
+from bireme.training.networks import ActorCritic, AttentionLayer, Tensors, mean_over
 
 _WIDTH: Final = 32
 _HEADS: Final = 4
@@ -62,7 +62,7 @@ class OrderingNetwork(nn.Module):
         super().__init__()
         self.embed = nn.Sequential(nn.Linear(das_inputs.JOB_FEATURES, _WIDTH), nn.ReLU())
         self.communicate = Communication() if communicates else None
-        self.attention = Attention(_WIDTH, _HEADS)
+        self.attention = AttentionLayer(_WIDTH, _HEADS)
         self.head = nn.Linear(_WIDTH, 1)
 
     def forward(

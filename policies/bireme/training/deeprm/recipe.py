@@ -183,7 +183,7 @@ class ImageRecipe(DeepRmRecipe):
         return {"image": np.repeat(as_image(state)["image"], jobs, axis=0), "slot": slots[:jobs]}
 
 
-class PaperRecipe(ImageRecipe):
+class DeepRmPaperRecipe(ImageRecipe):
     """``a2c-paper``: the recipe with stride 1, so that the networks equal the paper's."""
 
     # Playing and learning from a decision takes 21 ms of one core, the env only 0.2 ms: an

@@ -105,7 +105,7 @@ class RlptoRecipe:
         return algorithm.steps
 
 
-class PaperRecipe(RlptoRecipe):
+class RlptoPaperRecipe(RlptoRecipe):
     """``rlpto-paper``: the paper's reward, critic, discount and betas, and no rule to copy."""
 
     # One-step temporal differences (equations 8 to 12): gae_lambda is 0.

@@ -33,7 +33,7 @@ from bireme.rl.encoders.tapfinger_scene import (
     SIZE_FEATURES,
 )
 from bireme.training.distributions import Action, ActionDistribution, MaskedCategorical
-from bireme.training.networks import ActorCritic, Attention, Tensors, mean_over
+from bireme.training.networks import ActorCritic, AttentionLayer, Tensors, mean_over
 from bireme.training.tapfinger.environment import SIZE, SLOT
 
 _EDGES: Final = (
@@ -200,7 +200,7 @@ class Pointer(nn.Module):
         super().__init__()
         width = sizes.width
         self.layers = nn.ModuleList(
-            Attention(width, sizes.heads) for _ in range(sizes.pending_layers)
+            AttentionLayer(width, sizes.heads) for _ in range(sizes.pending_layers)
         )
         self.of_task = nn.Linear(width, width)
         self.of_all = nn.Linear(width, width, bias=False)

@@ -115,7 +115,7 @@ class TapfingerRecipe:
         return algorithm.steps
 
 
-class PaperRecipe(TapfingerRecipe):
+class TapfingerPaperRecipe(TapfingerRecipe):
     """``tapfinger-paper``: the paper's size, critic, noise, conflicts and knowledge.
 
     A pool that lost its task to another starts nothing in that step. Speeds are unknown (tasks show
@@ -179,7 +179,7 @@ class PaperRecipe(TapfingerRecipe):
         return evaluation.agent_env(count, config, self.conditions)
 
 
-class SmallPaperRecipe(PaperRecipe):
+class SmallTapfingerPaperRecipe(TapfingerPaperRecipe):
     """``tapfinger-paper-small``: the paper's rules with the small network of ``tapfinger``.
 
     One core trains it in an hour, so it shows the effect of the rules apart from the size of the
@@ -190,11 +190,11 @@ class SmallPaperRecipe(PaperRecipe):
     summary = "TapFinger by the paper's own rules with a small network"
     design = Design(types=TYPES)
     schedules: Mapping[str, Schedule] = {
-        **PaperRecipe.schedules,
-        "full": replace(PaperRecipe.schedules["full"], steps=1_500_000),
+        **TapfingerPaperRecipe.schedules,
+        "full": replace(TapfingerPaperRecipe.schedules["full"], steps=1_500_000),
     }
     # A narrow network moves less by the same rate: at 3e-4 the first updates clipped 2 % at most.
-    config = replace(PaperRecipe.config, learning_rate=2e-3)
+    config = replace(TapfingerPaperRecipe.config, learning_rate=2e-3)
 
 
 class Ablation(TapfingerRecipe):

@@ -20,7 +20,7 @@ from bireme.training.rlpto.evaluation import (
     served_choice,
 )
 from bireme.training.rlpto.networks import Allocator, PaperPolicy, RlptoPolicy
-from bireme.training.rlpto.recipe import SMOKE, PaperRecipe, RlptoRecipe
+from bireme.training.rlpto.recipe import SMOKE, RlptoPaperRecipe, RlptoRecipe
 from bireme.training.runs import TrainingRun
 
 
@@ -100,7 +100,7 @@ def test_the_copied_rule_gives_to_who_is_nearly_done_where_all_have_as_many() ->
 
 def test_the_paper_has_a_critic_of_its_own_a_discount_and_one_more_beta(tmp_path: Path) -> None:
     recipe = load_recipe("rlpto-paper")
-    assert isinstance(recipe, PaperRecipe)
+    assert isinstance(recipe, RlptoPaperRecipe)
     assert recipe.config.has_critic
     assert (recipe.config.gamma, recipe.config.gae_lambda) == (0.99, 0.0)
     policy = PaperPolicy()

@@ -22,7 +22,7 @@ from bireme.training.tapfinger.networks import (
     TapFingerSizes,
     TapNetwork,
 )
-from bireme.training.tapfinger.recipe import PaperRecipe
+from bireme.training.tapfinger.recipe import TapfingerPaperRecipe
 
 SIZES = TapFingerSizes(width=8, heads=2, graph_layers=2)
 
@@ -122,9 +122,9 @@ def test_tasks_taken_at_random_are_others_in_other_moments_and_nothing_learns_th
 
 
 def test_the_papers_size_is_built_and_answers() -> None:
-    agents = TapAgents(PaperRecipe.design)
+    agents = TapAgents(TapfingerPaperRecipe.design)
     weights = sum(part.numel() for part in agents.network.parameters())
-    asked = a_question(types=PaperRecipe.design.types)
+    asked = a_question(types=TapfingerPaperRecipe.design.types)
     answer = ServedPools(agents.network)(*asked, drawn(3, 4, 5, SIZE_FEATURES))
     assert weights > 2_000_000
     assert answer.shape == (3 * 4 * 7,)
