@@ -1,6 +1,7 @@
 """Gangs that kube-scheduler or a kubelet will not take: their places go back, and others start."""
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,10 @@ async def test_silence_about_a_group_while_others_are_bound_is_its_own_failed_st
         assert "2 of 2 pods not on their nodes" in paused["message"]
 
 
+def is_stopped(api: FakeApi, times: int) -> bool:
+    return bool(status(api, "low").get("preemptions") == times)
+
+
 async def test_a_job_that_nobody_binds_stops_another_twice_at_most_and_lets_it_run_again(
     api: FakeApi, tmp_path: Path
 ) -> None:
@@ -151,7 +156,7 @@ async def test_a_job_that_nobody_binds_stops_another_twice_at_most_and_lets_it_r
         ahead[0] += 2.0  # plan times are whole seconds: nobody is served after this one
         submit(api, training_job("odd", WHOLE, priorityClassName="high"))
         for stops in (1, 2):
-            await until(lambda stops=stops: status(api, "low").get("preemptions") == stops)
+            await until(partial(is_stopped, api, stops))
             await until(lambda: status(api, "low").get("phase") == "Running")
             ahead[0] += 3600.0
         for _ in range(2):
