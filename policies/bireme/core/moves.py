@@ -13,12 +13,12 @@ import numpy as np
 
 from bireme.core import messages
 from bireme.core.canary import Deciders
+from bireme.core.candidates import min_runtimes
 from bireme.core.decision import Vacate
 from bireme.core.gpus import GPU
 from bireme.core.nodes import NodeTable
 from bireme.core.placement import CLUSTER_LEVEL, Placement
 from bireme.core.policy import TotalOrder
-from bireme.core.preemption import min_runtimes
 from bireme.core.reasons import Reason
 from bireme.core.reservations import CapacityLedger
 from bireme.core.running import RunningGang

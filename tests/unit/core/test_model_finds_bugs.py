@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bireme.core import cycle, elastic, messages, preemption
-from bireme.core.cycle import AdmissionPass
+from bireme.core import candidates, cycle, elastic, messages, preemption
+from bireme.core.admission import AdmissionPass
 from bireme.core.gangs import Gang
 from bireme.core.guardrails import CheckedPlacer
 from bireme.core.nodes import NodeTable
@@ -77,7 +77,7 @@ def looks_at_no_parent(real: Function) -> Function:
 
 
 def stops_equals_too(real: Function) -> Function:
-    def init(self: preemption.Candidates, *given: Any) -> None:
+    def init(self: candidates.Candidates, *given: Any) -> None:
         real(self, *given)
         self.priority = np.nextafter(self.priority, -1.0)
 
@@ -97,7 +97,7 @@ def forgets_the_eviction_budget(real: Function) -> Function:
 
 
 def _with_other_settings(real: Function, **changes: Any) -> Function:
-    def init(self: preemption.Candidates, snapshot: ClusterSnapshot, *given: Any) -> None:
+    def init(self: candidates.Candidates, snapshot: ClusterSnapshot, *given: Any) -> None:
         changed = replace(snapshot, settings=replace(snapshot.settings, **changes))
         real(self, changed, *given)
 
@@ -105,7 +105,7 @@ def _with_other_settings(real: Function, **changes: Any) -> Function:
 
 
 def forgets_how_long_victims_waited(real: Function) -> Function:
-    def init(self: preemption.Candidates, *given: Any) -> None:
+    def init(self: candidates.Candidates, *given: Any) -> None:
         real(self, *given)
         self.overdue = np.zeros_like(self.overdue)
 
@@ -164,9 +164,9 @@ def empties_the_node_of_replica_0(real: Function) -> Function:
 
 
 def grows_while_others_wait(real: Function) -> Function:
-    def resizes(self: AdmissionPass) -> Any:
-        self.position = 0
-        return real(self)
+    def resizes(admission: AdmissionPass) -> Any:
+        admission.position = 0
+        return real(admission)
 
     return resizes
 
@@ -205,23 +205,29 @@ BUGS = (
     ),
     Bug(Queue, "excess", lets_one_more_in, "queues_stay_within_their_limits", seed=3),
     Bug(QueueTree, "excess", looks_at_no_parent, "queues_stay_within_their_limits", seed=1),
-    Bug(preemption.Candidates, "__init__", stops_equals_too, "only_the_lower", seed=3),
-    Bug(preemption, "_least_of", stops_for_service_at_once, "only_the_lower_make_room", seed=4),
+    Bug(candidates.Candidates, "__init__", stops_equals_too, "only_the_lower", seed=3),
     Bug(
-        preemption.Candidates,
+        preemption,
+        "stop_priority_of",
+        stops_for_service_at_once,
+        "only_the_lower_make_room",
+        seed=4,
+    ),
+    Bug(
+        candidates.Candidates,
         "__init__",
         forgets_the_minimum_run_time,
         "only_those_stop_that_may",
         seed=8,
     ),
     Bug(
-        preemption.Candidates,
+        candidates.Candidates,
         "__init__",
         forgets_the_eviction_budget,
         "only_those_stop_that_may",
         seed=69,
     ),
-    Bug(preemption.Candidates, "__init__", forgets_how_long_victims_waited, "only_the_lower"),
+    Bug(candidates.Candidates, "__init__", forgets_how_long_victims_waited, "only_the_lower"),
     Bug(AdmissionPass, "__post_init__", takes_leaving_for_gone, "nodes_hold_what_they_offer"),
     Bug(VictimSearch, "_prune", spares_nobody, "every_stop_is_needed", seed=38),
     Bug(CapacityLedger, "take", gives_places_away_twice, "nodes_hold_what_they_offer"),
@@ -235,14 +241,14 @@ BUGS = (
         seed=400,
     ),
     Bug(
-        preemption,
+        candidates,
         "smaller",
         shrinks_below_the_minimum,
         "sizes_stay_between_least_and_most",
         seed=6,
     ),
     Bug(elastic, "_without", empties_the_node_of_replica_0, "replica_0_stays", seed=2),
-    Bug(AdmissionPass, "resizes", grows_while_others_wait, "nobody_grows_while_others_wait"),
+    Bug(cycle, "resizes", grows_while_others_wait, "nobody_grows_while_others_wait"),
     Bug(messages, "never_fits", remembers_other_nodes, "a_verdict_is_true", seed=2),
     Bug(QueueTree, "may_evict", reclaims_for_anybody, "only_the_lower", seed=41),
     Bug(cycle, "_decide", decides_by_order_of_input, "everybody_is_answered_once"),
