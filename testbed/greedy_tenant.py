@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from bireme.kube import job_sizes, wire
+from bireme.kube import envelopes, job_sizes, wire
 from testbed.objects.facts import served
 from testbed.scenario.manifests import Manifest, pod_spec, task, training_job
 
@@ -32,7 +32,7 @@ def largest_jobs(number: int) -> Iterator[Manifest]:
 
 def largest_job(
     name: str,
-    spec_bytes: int = wire.MAX_SPEC_BYTES,
+    spec_bytes: int = envelopes.MAX_SPEC_BYTES,
     placing_bytes: int = job_sizes.MAX_PLACING_BYTES,
 ) -> Manifest:
     """Return a job of ``spec_bytes``, with what takes most memory: many small values."""

@@ -20,7 +20,7 @@ from benchmarks.machine import OTHERS, CpuMeter
 from benchmarks.timings.workloads import NAMESPACE, plain_pods, training_job
 from bireme.kube import names
 from bireme.kube.client import ApiClient, ApiError, Params
-from bireme.kube.wire import WatchEvent
+from bireme.kube.envelopes import WatchEvent
 from bireme_operator.settings import OperatorSettings
 from testbed.controlplane.cluster import Cluster
 from testbed.controlplane.kwokctl import FAIRNESS, HEALTH_PATHS

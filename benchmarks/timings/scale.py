@@ -22,7 +22,7 @@ from benchmarks.timings.admission_writes import writes_of_operator
 from benchmarks.timings.cases import PORTS, Run, metrics_of, program, running
 from benchmarks.timings.large_cluster import LargeCluster, Size, large_cluster, running_gang
 from benchmarks.timings.workloads import NAMESPACE, training_job
-from bireme.kube import names, wire
+from bireme.kube import envelopes, names
 from bireme.kube.client import ApiClient, Params
 from testbed.controlplane.process import Process
 
@@ -303,7 +303,7 @@ async def _until_reason(client: ApiClient, job: str) -> None:
 async def _version(client: ApiClient) -> int:
     """Return the newest version of pods, to watch from."""
     page = await client.get(_PODS, params={"limit": 1})
-    return wire.page(page).metadata.resource_version
+    return envelopes.page(page).metadata.resource_version
 
 
 async def _until_pods(client: ApiClient, version: int, count: int) -> None:
@@ -313,6 +313,6 @@ async def _until_pods(client: ApiClient, version: int, count: int) -> None:
     async with asyncio.timeout(_READY_SECONDS):
         async with aclosing(client.stream(_PODS, params, read_timeout_seconds=120)) as lines:
             async for line in lines:
-                seen.add(wire.stub(wire.event(line).object).key)
+                seen.add(envelopes.stub(envelopes.event(line).object).key)
                 if len(seen) >= count:
                     return

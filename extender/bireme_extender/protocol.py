@@ -10,10 +10,10 @@ from typing import Final
 
 import msgspec
 
-from bireme.kube import wire
+from bireme.kube import envelopes, wire
 
 # Raised by decode.
-MALFORMED: Final = wire.UNDECODABLE
+MALFORMED: Final = envelopes.UNDECODABLE
 
 # Up to this number of nodes, each gets the reason of a refusal; otherwise only the first does. A
 # node outside of the reply is unresolvable too, and long texts slow the scheduler down.

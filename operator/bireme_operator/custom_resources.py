@@ -22,7 +22,7 @@ import msgspec
 import structlog
 
 from bireme.core.gangs import Key
-from bireme.kube import names, pages, wire
+from bireme.kube import envelopes, names, pages, wire
 from bireme.kube.client import METADATA, ApiClient, ApiError, pause_with_jitter
 from bireme.kube.pages import PageSize
 from bireme_operator import kopf_watch
@@ -116,10 +116,10 @@ class Mirror:
     # Versions of the latest deletions by name: earlier events are outdated.
     _deletions: dict[Key, int] = field(default_factory=dict)
     _waiting: dict[Key, list[tuple[int, asyncio.Future[None]]]] = field(default_factory=dict)
-    _reader: wire.ObjectReader[wire.CustomObject] = field(init=False)
+    _reader: envelopes.ObjectReader[wire.CustomObject] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._reader = wire.ObjectReader(wire.CustomObject, _log.bind(kind=self.plural))
+        self._reader = envelopes.ObjectReader(wire.CustomObject, _log.bind(kind=self.plural))
 
     def newest(self, key: Key) -> int:
         """Return the latest known version of ``key``, existing or deleted; 0 if never known."""
@@ -455,8 +455,8 @@ class CustomResources:
         # A list of one object needs no permission to get single objects.
         path = names.path(mirror.plural, key[0] or None)
         params = {"fieldSelector": f"metadata.name={key[1]}"}
-        for raw in wire.page(await self.client.get(path, params=params)).items or ():
-            mirror.put(msgspec.Raw(wire.trim(raw)))
+        for raw in envelopes.page(await self.client.get(path, params=params)).items or ():
+            mirror.put(msgspec.Raw(envelopes.trim(raw)))
 
     async def _metadata(self, kind: _Kind) -> tuple[dict[Key, int], int]:
         """Return the version of every object, and the version of the list."""
@@ -466,13 +466,13 @@ class CustomResources:
             page = await self._metadata_page(kind, token, size)
             version = version or page.metadata.resource_version
             for raw in page.items or ():
-                stub = wire.stub(raw)
+                stub = envelopes.stub(raw)
                 listed[stub.key] = stub.version
             token = page.metadata.next
             if not token:
                 return listed, version
 
-    async def _metadata_page(self, kind: _Kind, token: str, size: PageSize) -> wire.ListPage:
+    async def _metadata_page(self, kind: _Kind, token: str, size: PageSize) -> envelopes.ListPage:
         path = names.path(kind.mirror.plural)
         page = await pages.read(self.client, path, size, token=token, accept=METADATA)
         if kind.is_missing:

@@ -18,7 +18,7 @@ from typing import Any
 import structlog
 
 from bireme.core.gangs import Key
-from bireme.kube import disruption_budgets, wire
+from bireme.kube import disruption_budgets, envelopes
 from bireme.kube.allocations import Orphans
 from bireme.kube.client import ApiError
 from bireme.kube.conditions import disruption_target
@@ -160,7 +160,7 @@ class Guests:
         async with self.claims.lock:
             try:
                 budgets = disruption_budgets.read(await self.writes.list_budgets(namespace))
-            except (ApiError, *wire.UNDECODABLE) as error:
+            except (ApiError, *envelopes.UNDECODABLE) as error:
                 if not may_ignore:
                     raise
                 _log.info("budgets not read", namespace=namespace, error=str(error))

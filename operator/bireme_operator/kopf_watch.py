@@ -33,7 +33,7 @@ import structlog
 import uvloop
 from yarl import URL
 
-from bireme.kube import client, names, pages, wire
+from bireme.kube import client, envelopes, names, pages
 from bireme.kube.client import JSON, ApiError, pause_with_jitter, whole_lines
 from bireme.kube.credentials import Credentials, CredentialsError, CredentialSource
 from bireme.kube.pages import PageSize
@@ -390,13 +390,13 @@ def _response_type(notify: Notify, backlog: _Backlog) -> type[aiohttp.ClientResp
             if not plural:
                 return await super().json(**options)
             try:
-                page = wire.page(await self.read())
+                page = envelopes.page(await self.read())
             except ApiError as error:
                 raise aiohttp.ClientPayloadError(str(error)) from error  # kopf lists again
             items = [_metadata_of(raw) for raw in page.items or ()]
             for item, raw in zip(items, page.items or (), strict=True):
                 # kopf takes the items one by one later; a newer event may replace these bytes.
-                backlog.offer(item["metadata"].get("uid", ""), None, wire.trim(raw))
+                backlog.offer(item["metadata"].get("uid", ""), None, envelopes.trim(raw))
             if not page.metadata.next:
                 notify(Listed(plural))
             version = str(page.metadata.resource_version)
@@ -440,14 +440,14 @@ class _Lines:
     def _line_for_kopf(self, line: bytes) -> bytes:
         """Return kopf's part of a line, maybe empty; errors and garbage stay unchanged."""
         try:
-            event = wire.event(line)
+            event = envelopes.event(line)
         except ApiError:
             return line
         if event.type not in {"ADDED", "MODIFIED", "DELETED"}:
             return line
         metadata = _metadata_of(event.object)
         uid = metadata["metadata"].get("uid", "")
-        if not self.backlog.offer(uid, event.type, wire.trim(event.object)):
+        if not self.backlog.offer(uid, event.type, envelopes.trim(event.object)):
             return b""
         return msgspec.json.encode({"type": event.type, "object": metadata})
 
@@ -455,8 +455,8 @@ class _Lines:
 def _metadata_of(raw: msgspec.Raw) -> dict[str, dict[str, str]]:
     """Return the metadata by which kopf identifies an object; empty if it has none."""
     try:
-        meta = wire.stub(raw).metadata
-    except wire.UNDECODABLE:  # the mirror reports it
+        meta = envelopes.stub(raw).metadata
+    except envelopes.UNDECODABLE:  # the mirror reports it
         return {"metadata": {}}
     version = str(meta.resource_version)
     identity = {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid}

@@ -19,7 +19,7 @@ from bireme.core.gangs import Gang, Key
 from bireme.core.reasons import Reason
 from bireme.core.running import RunningGang, stopping
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.kube import disruption_budgets, wire
+from bireme.kube import disruption_budgets, envelopes
 from bireme.kube.allocations import Orphans
 from bireme.kube.client import ApiError, NotLeader
 from bireme.kube.cluster_state import ClusterState
@@ -80,7 +80,7 @@ class _Budgets:
     _read: dict[str, Sequence[Budget]] = field(default_factory=dict)
 
     async def of(self, namespace: str) -> Sequence[Budget]:
-        """Return the budgets of ``namespace``. Raises ApiError or wire.UNDECODABLE."""
+        """Return the budgets of ``namespace``. Raises ApiError or envelopes.UNDECODABLE."""
         if namespace not in self._read:
             budgets = disruption_budgets.read(await self.writes.list_budgets(namespace))
             self._read[namespace] = budgets
@@ -250,7 +250,7 @@ class Preemptions:
                     )
         except NotLeader:
             pass  # the process is about to end
-        except (ApiError, *wire.UNDECODABLE) as error:
+        except (ApiError, *envelopes.UNDECODABLE) as error:
             _log.info("budgets not read", error=str(error))
             # A preemptor that may override budgets stops them with the next decision.
             end = self.clock() + _UNKNOWN_SECONDS
@@ -271,7 +271,7 @@ class Preemptions:
         for space in spaces:
             try:
                 budgets[space] = await budget_reader.of(space)
-            except (ApiError, *wire.UNDECODABLE) as error:
+            except (ApiError, *envelopes.UNDECODABLE) as error:
                 if not all(v.overrides_budget for v in victims if v.key[0] == space):
                     raise
                 # A tenant with unreadable budgets must not keep places from their owner.

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from bireme.core.gangs import Key
-from bireme.kube import names, pages, wire
+from bireme.kube import envelopes, names, pages
 from bireme.kube.client import JSON, METADATA, ApiClient, ApiError
 from bireme.kube.training_jobs import JobFacts
 
@@ -106,7 +106,7 @@ def version_of(answer: bytes) -> int:
     try:
         return int(_DECODER.decode(answer).metadata.resource_version or 0)
     except RecursionError:  # the answer is the whole object, however deep
-        return version_of(wire.cut(answer))
+        return version_of(envelopes.cut(answer))
     except (msgspec.DecodeError, ValueError):
         return 0
 

@@ -12,7 +12,7 @@ from bireme import prometheus
 from bireme.cli import convert, manifest_files
 from bireme.core.errors import BiremeError
 from bireme.core.settings import SchedulingSettings
-from bireme.kube import device_selectors, disruption_budgets, quantities, wire
+from bireme.kube import device_selectors, disruption_budgets, envelopes, quantities, wire
 from bireme.kube.credentials import CredentialsError, CredentialSource
 from bireme.replay.reader import open_record
 from bireme.settings_source import parse, read
@@ -170,7 +170,7 @@ DOCUMENTS: Final = {
         _json({"status": "success", "data": _FOUND}), _answer, (BiremeError,)
     ),
     "disruption budgets": Document(
-        _json(_BUDGET), lambda text: disruption_budgets.read([text]), wire.UNDECODABLE
+        _json(_BUDGET), lambda text: disruption_budgets.read([text]), envelopes.UNDECODABLE
     ),
     "device selectors": Document(
         b'device.attributes["gpu.example.com"].model == "h100"', _selector, ()

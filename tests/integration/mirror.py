@@ -9,8 +9,9 @@ import structlog
 
 from bireme.core.gangs import Key
 from bireme.kube.client import ApiClient
+from bireme.kube.envelopes import ObjectReader
 from bireme.kube.watch import Reflector, Timing
-from bireme.kube.wire import ObjectReader, V1Pod
+from bireme.kube.wire import V1Pod
 from testbed.fakeapi.server import FakeApi
 from testbed.operator_term.term import until
 

@@ -12,7 +12,7 @@ import pytest
 
 from bireme.core.gangs import Key
 from bireme.kube import client as bireme_client
-from bireme.kube import names, pages, wire
+from bireme.kube import envelopes, names, pages, wire
 from bireme.kube.client import ApiClient
 from bireme_operator import kopf_watch
 from bireme_operator.custom_resources import AuditTiming, CustomResources, NotWatched
@@ -424,6 +424,6 @@ async def test_large_jobs_come_in_small_pages_and_without_what_is_too_large(
         assert len(known.names) == 21
         assert max(sizes) <= 1_000_000
         assert known.objects["team", "small"].fields == {"x": 1}
-        assert wire.spec_bytes(known.objects["team", "huge-7"].spec) == 300_008
+        assert envelopes.spec_bytes(known.objects["team", "huge-7"].spec) == 300_008
         assert len(known.objects["team", "huge-7"].spec) == 6
         assert known.restarts == known.repairs("lost") == 0

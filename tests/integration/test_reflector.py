@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from bireme.kube import pages, wire
+from bireme.kube import envelopes, pages
 from bireme.kube.client import ApiClient, ApiError
 from bireme.kube.watch import HistoryLostError, Reflector
 from bireme.kube.wire import CustomObject, V1Pod
@@ -223,13 +223,13 @@ async def test_pages_of_large_objects_have_fewer_of_them(
 ) -> None:
     monkeypatch.setattr(pages, "MAX_PAGE_BYTES", 20_000)
     read: list[int] = []
-    decode = wire.page
+    decode = envelopes.page
 
-    def page(body: bytes) -> wire.ListPage:
+    def page(body: bytes) -> envelopes.ListPage:
         read.append(len(body))
         return decode(body)
 
-    monkeypatch.setattr(wire, "page", page)
+    monkeypatch.setattr(envelopes, "page", page)
     for n in range(40):
         put(api, f"small-{n:02}")
     for n in range(6):

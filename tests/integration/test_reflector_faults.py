@@ -7,7 +7,7 @@ from functools import partial
 import msgspec
 import pytest
 
-from bireme.kube import wire
+from bireme.kube import envelopes
 from bireme.kube.client import ApiClient
 from bireme.kube.watch import Timing
 from bireme.kube.wire import CustomObject
@@ -160,8 +160,8 @@ async def test_an_object_nested_thousands_deep_poisons_only_itself(
                 api.watch_send(JOBS, b'{"type":"ADDED","object":' + raw + b"}")
         await until(lambda: mirror.names == {"deep", "fine"})
     deep_one, fine_one = (mirror.objects["team", name] for name in ("deep", "fine"))
-    assert wire.is_too_deep(deep_one.spec)
-    assert not wire.is_too_deep(fine_one.spec)
+    assert envelopes.is_too_deep(deep_one.spec)
+    assert not envelopes.is_too_deep(fine_one.spec)
     assert mirror.bad == []
 
 
@@ -171,14 +171,14 @@ def test_depth_counts_where_nothing_had_to_be_cut(levels: int) -> None:
     for _ in range(levels - 1):
         value = {"a": value}
     raw = msgspec.Raw(msgspec.json.encode(value))
-    assert wire.is_too_deep(raw) == (levels > wire.DEPTH_LIMIT)
+    assert envelopes.is_too_deep(raw) == (levels > envelopes.DEPTH_LIMIT)
 
 
 def test_cutting_keeps_everything_above_the_limit() -> None:
     text = b'{"a":[1,{"b":"]}\\"["}],"c":[[[]]],"d":{}}'
-    assert json.loads(wire.cut(text, limit=9)) == json.loads(text)
-    mark = json.loads(wire.cut(b"[[]]", limit=1))[0]
-    assert json.loads(wire.cut(text, limit=2)) == {"a": [1, mark], "c": [mark], "d": {}}
+    assert json.loads(envelopes.cut(text, limit=9)) == json.loads(text)
+    mark = json.loads(envelopes.cut(b"[[]]", limit=1))[0]
+    assert json.loads(envelopes.cut(text, limit=2)) == {"a": [1, mark], "c": [mark], "d": {}}
 
 
 async def test_backoff_grows_to_its_limit_and_asks_less_than_twice_a_second(

@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import pytest
 
-from bireme.core import preemption
+from bireme.core import candidates
 from bireme.core.gangs import AffinityMode, Gang, Key
 from bireme.core.node_floor import FloorDecision, PoolBounds, PoolState
 from bireme.core.queue_tree import QueueTree
@@ -371,7 +371,7 @@ BUGS: dict[str, Bug] = {
     ),
     "no node is taken to attach only so many volumes": Bug(
         Volumes,
-        "_drivers_with_limit",
+        "drivers_with_limit",
         _none_at_all,
         ("attached-too-many",),
         world=World(jobs_have_volumes=True, nodes_attach_few=True),
@@ -410,7 +410,7 @@ BUGS: dict[str, Bug] = {
         cluster_reports.QueueReports, "_count", _counting_the_gone, ("usage-left-over",)
     ),
     "gangs are stopped again and again": Bug(
-        preemption,
+        candidates,
         "_are_worn",
         _whatever_the_budget,
         ("over-eviction-budget",),

@@ -23,7 +23,7 @@ from bireme.core.reasons import Reason
 from bireme.core.times import DAY, HOUR
 from bireme.forecasting.forecasters import Forecaster
 from bireme.forecasting.pool_forecast import NightlySettings, PoolForecast, forecast_pool
-from bireme.kube import names, quantities, wire
+from bireme.kube import envelopes, names, quantities, wire
 from bireme.kube.api.node_pool_scaler import NodePoolScalerSpec, history_of
 from bireme.kube.client import ApiClient, ApiError
 from bireme.kube.conditions import cleaned, with_condition
@@ -77,7 +77,7 @@ class NightlyRun:
         try:
             while True:
                 path = names.path("nodepoolscalers")
-                page = wire.page(await self._client.get(path, params=params))
+                page = envelopes.page(await self._client.get(path, params=params))
                 pools += map(_facts, page.items or ())
                 if not page.metadata.next:
                     return pools

@@ -45,6 +45,7 @@ from bireme.kube import (
 )
 from bireme.kube.allocations import Allocation, AssumedPlan, GangView, Orphans, RunTimes
 from bireme.kube.api.base import MAX_PLANNED_TASKS, MAX_REPLICAS, MAX_TASKS
+from bireme.kube.claim_demands import ClaimDemands, ResolvedClaims
 from bireme.kube.devices import Devices
 from bireme.kube.job_services import JobServices
 from bireme.kube.mutations import Mutations
@@ -60,7 +61,7 @@ from bireme.kube.resuming import Resumability
 from bireme.kube.tenancy import Tenancy
 from bireme.kube.training_jobs import JobFacts
 from bireme.kube.volume_objects import NO_CLAIMS, PodClaims
-from bireme.kube.volumes import Attached, ResolvedClaims, Volumes
+from bireme.kube.volumes import Attached, Volumes
 
 _PodClass = tuple[PodKind, str, bool, bool]
 """Kind of pods, uid of their gang, whether they never leave, whether they are leaving."""
@@ -869,7 +870,7 @@ class ClusterState:
 
     def _resolve_claims(self, key: Key, tasks: Sequence[tuple[Task, PodClaims]]) -> ResolvedClaims:
         """Return the tasks of a gang with the constraints of their volume and device claims."""
-        volumes = self.volumes.fold(key, tasks)
+        volumes = ClaimDemands(self.volumes).fold(key, tasks)
         claims = (used for _, used in tasks)
         devices = self.devices.fold(key[0], tuple(zip(volumes.tasks, claims, strict=True)))
         fault = volumes.fault or devices.fault

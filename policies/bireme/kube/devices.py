@@ -13,34 +13,27 @@ Nothing is watched before a gang names a claim or requests a resource that no no
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
 from bireme.core.gangs import Key, Task
 from bireme.core.nodes import Node
-from bireme.core.pod_constraints import NodeDemand, Requirement, SelectorOperator, SelectorTerm
+from bireme.core.pod_constraints import NodeDemand
 from bireme.core.reasons import Reason
 from bireme.core.resources import Request, add, request_of
 from bireme.kube import wire
-from bireme.kube.device_selectors import Facts, is_short, is_true, read_by, selects
+from bireme.kube.claim_demands import Demands, ResolvedClaims
+from bireme.kube.device_classes import DeviceClasses, DeviceId, Selection, texts_of
+from bireme.kube.device_selectors import is_short
 from bireme.kube.volume_objects import PodClaims
-from bireme.kube.volumes import Demands, ResolvedClaims
 
-CLASS_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
-"""Prefix of the implicit extended resource of a device class."""
 _K = TypeVar("_K")
 _V = TypeVar("_V")
-DeviceId = tuple[str, str, str]
-"""Driver, pool and name of a device."""
 # Tenants write the selectors in claims: bound their cost, so that one tenant does not delay the
 # decisions for all others.
 _MAX_SELECTORS: Final = 16
 """Different selectors in the templates of a namespace."""
-_MAX_KINDS: Final = 32
-"""Kinds of devices that a selector can distinguish by the attributes that it reads."""
-_MAX_TEXTS: Final = 256
-"""Selectors whose attributes of a slice are cached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,29 +44,6 @@ class _Allocation:
     pod: str
     is_extended: bool
     """Created for a pod with an extended resource, whose request counts the devices already."""
-
-
-@dataclass(frozen=True, slots=True)
-class _ClassDevices:
-    """The devices that match some selectors; ``reason`` says why they are not planned."""
-
-    nodes: Mapping[DeviceId, str]
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class _Selection:
-    """The devices of a class that some selectors select.
-
-    Attributes:
-        whole: Matches the nodes on which they select all devices.
-        in_part: Number of selected devices on nodes where they select only some.
-        is_told: False if a selector cannot be evaluated for some device.
-    """
-
-    whole: tuple[SelectorTerm, ...] = ()
-    in_part: Mapping[str, int] = field(default_factory=dict)
-    is_told: bool = True
 
 
 @dataclass(slots=True)
@@ -89,53 +59,43 @@ class Devices:
     is_known: bool = False
     revision: int = 0
     offers_revision: int = 0
-    slices: dict[str, wire.V1ResourceSliceSpec] = field(default_factory=dict)
-    classes: dict[str, wire.V1DeviceClassSpec] = field(default_factory=dict)
-    rules: dict[str, wire.V1DeviceTaintRuleSpec] = field(default_factory=dict)
     templates: dict[Key, wire.V1DeviceClaim] = field(default_factory=dict)
     claims: dict[Key, _Allocation] = field(default_factory=dict)
-    _matched: dict[tuple[str, ...], _ClassDevices] = field(default_factory=dict)
-    """By selectors; this and the next two are valid until slices or classes change."""
-    _classes: dict[str, _ClassDevices] = field(default_factory=dict)
-    _resources: dict[str, str] | None = None
+    _classes: DeviceClasses = field(default_factory=DeviceClasses)
     _selectors: dict[str, Counter[str]] = field(default_factory=dict)
     """The selectors in the templates of each namespace."""
-    _facts: dict[str, dict[str, tuple[Facts, ...]]] = field(default_factory=dict)
-    """Attributes that selectors in claims read of the devices of each slice."""
-    _selected: dict[tuple[str, tuple[str, ...]], "_Selection"] = field(default_factory=dict)
-    """By class and selectors; valid until slices or classes change."""
     _by_plugin: frozenset[str] = frozenset()
     """Resources that some node offers by a device plug-in."""
 
     # --- watched objects ---
 
     def put_slice(self, key: Key, manifest: wire.V1ResourceSlice) -> None:
-        if self.slices.get(key[1]) != manifest.spec:
-            self.slices[key[1]] = manifest.spec
-            self._facts.pop(key[1], None)
+        if self._classes.slices.get(key[1]) != manifest.spec:
+            self._classes.slices[key[1]] = manifest.spec
+            self._classes.facts.pop(key[1], None)
             self._offers_changed()
 
     def delete_slice(self, key: Key) -> None:
-        if self.slices.pop(key[1], None) is not None:
-            self._facts.pop(key[1], None)
+        if self._classes.slices.pop(key[1], None) is not None:
+            self._classes.facts.pop(key[1], None)
             self._offers_changed()
 
     def put_class(self, key: Key, manifest: wire.V1DeviceClass) -> None:
-        if self.classes.get(key[1]) != manifest.spec:
-            self.classes[key[1]] = manifest.spec
+        if self._classes.classes.get(key[1]) != manifest.spec:
+            self._classes.classes[key[1]] = manifest.spec
             self._offers_changed()
 
     def delete_class(self, key: Key) -> None:
-        if self.classes.pop(key[1], None) is not None:
+        if self._classes.classes.pop(key[1], None) is not None:
             self._offers_changed()
 
     def put_rule(self, key: Key, manifest: wire.V1DeviceTaintRule) -> None:
-        if self.rules.get(key[1]) != manifest.spec:
-            self.rules[key[1]] = manifest.spec
+        if self._classes.rules.get(key[1]) != manifest.spec:
+            self._classes.rules[key[1]] = manifest.spec
             self._offers_changed()
 
     def delete_rule(self, key: Key) -> None:
-        if self.rules.pop(key[1], None) is not None:
+        if self._classes.rules.pop(key[1], None) is not None:
             self._offers_changed()
 
     def put_template(self, key: Key, manifest: wire.V1ResourceClaimTemplate) -> None:
@@ -150,7 +110,7 @@ class Devices:
     def _count_selectors(self, key: Key, times: int = -1) -> None:
         template, counted = self.templates.get(key), self._selectors.setdefault(key[0], Counter())
         for request in (template.requests if template else None) or ():
-            for text in _texts(request.exactly.selectors or () if request.exactly else ()):
+            for text in texts_of(request.exactly.selectors or () if request.exactly else ()):
                 counted[text] += times
                 if not counted[text]:
                     del counted[text]
@@ -192,8 +152,7 @@ class Devices:
             self._notify()
 
     def _offers_changed(self) -> None:
-        self._matched, self._classes, self._resources = {}, {}, None
-        self._selected.clear()
+        self._classes.clear()
         self.offers_revision += 1
         self._notify()
 
@@ -204,33 +163,14 @@ class Devices:
 
     # --- capacity of nodes and its usage ---
 
-    def resources(self) -> dict[str, str]:
-        """Return the resource of each class; classes with the same selectors share one."""
-        if self._resources is None:
-            self._resources = {}
-            by_selectors: dict[frozenset[str], list[str]] = {}
-            for name in sorted(self.classes):
-                by_selectors.setdefault(frozenset(self._expressions(name)), []).append(name)
-            for names in by_selectors.values():
-                resource_of = {name: self.classes[name].extended_resource_name for name in names}
-                explicit = sorted({resource for resource in resource_of.values() if resource})
-                shared = explicit[0] if explicit else f"{CLASS_PREFIX}{names[0]}"
-                for name in names:
-                    self._resources[name] = resource_of[name] or shared
-        return self._resources
-
-    def _by_resource(self) -> dict[str, str]:
-        """Return a class of each resource."""
-        return {resource: name for name, resource in self.resources().items()}
-
     def offers(self, nodes: Iterable[Node]) -> dict[str, dict[str, int]]:
         """Return the devices of each node by class: node to resource to amount."""
         if not self.is_known:
             return {}
         offers: dict[str, Counter[str]] = {}
-        names = self._by_resource()
+        names = self._classes.by_resource()
         for resource, name in names.items():
-            for node_name in self._of_class(name).nodes.values():
+            for node_name in self._classes.of_class(name).nodes.values():
                 offers.setdefault(node_name, Counter())[resource] += 1
         by_plugin = set()
         resources = set(names)
@@ -251,7 +191,7 @@ class Devices:
         Devices of pods for which ``is_planned`` (namespace, name) is true are left out.
         """
         nodes_by_resource = {
-            r: self._of_class(name).nodes for r, name in self._by_resource().items()
+            r: self._classes.of_class(name).nodes for r, name in self._classes.by_resource().items()
         }
         for key, claim in self.claims.items():
             if claim.is_extended or not claim.devices:
@@ -269,7 +209,7 @@ class Devices:
         """Return whether ``tasks`` request an extended resource that a class backs."""
         if not self.is_known:
             return False
-        names = self.resources().values()
+        names = self._classes.resources().values()
         return any(name in names for task in tasks for name, _ in task.request)
 
     def fold(self, namespace: str, tasks: Sequence[tuple[Task, PodClaims]]) -> ResolvedClaims:
@@ -305,8 +245,8 @@ class Devices:
 
     def _of_extended(self, name: str) -> Demands:
         """Return the reason why an extended resource of a class is not planned, if any."""
-        of_class = self._by_resource().get(name)
-        reason = self._of_class(of_class).reason if of_class is not None else ""
+        of_class = self._classes.by_resource().get(name)
+        reason = self._classes.of_class(of_class).reason if of_class is not None else ""
         return Demands(reasons=(reason,)) if reason else Demands()
 
     def _of_claim(self, namespace: str, claim: wire.V1PodResourceClaim) -> Demands:
@@ -342,20 +282,20 @@ class Devices:
         if exactly is None:
             return Demands(reasons=(f"{source}, which has alternatives",))
         name = exactly.device_class_name
-        if name not in self.classes:
+        if name not in self._classes.classes:
             return Demands(f"{source}: device class {name} does not exist")
         odd = exactly.capacity is not None or bool(exactly.derived_attributes)
         if exactly.allocation_mode not in (None, "ExactCount") or exactly.admin_access or odd:
             return Demands(reasons=(f"{source}, which asks for more than so many devices",))
-        matched = self._of_class(name)
+        matched = self._classes.of_class(name)
         if matched.reason:
             return Demands(reasons=(matched.reason,))
-        resource, count = self.resources()[name], exactly.count or 1
+        resource, count = self._classes.resources()[name], exactly.count or 1
         if resource in self._by_plugin:
             reason = f"{source}, for {resource}, which some nodes offer without claims"
             return Demands(reasons=(reason,))
-        class_texts = self._expressions(name)
-        texts = tuple(text for text in _texts(exactly.selectors or ()) if text not in class_texts)
+        class_texts = self._classes.expressions(name)
+        texts = tuple(text for text in texts_of(exactly.selectors or ()) if text not in class_texts)
         nodes: tuple[NodeDemand, ...] = ()
         if texts:
             selected = self._of_selectors(namespace, name, texts)
@@ -368,156 +308,10 @@ class Devices:
             nodes = (NodeDemand(f"devices of class {name} for {source}", selected.whole),)
         return Demands(request=((resource, count),), nodes=nodes)
 
-    def _of_selectors(
-        self, namespace: str, name: str, texts: tuple[str, ...]
-    ) -> "_Selection | None":
+    def _of_selectors(self, namespace: str, name: str, texts: tuple[str, ...]) -> Selection | None:
         """Return the selection of a claim's selectors in a class; None if it is unknown."""
         is_much = len(self._selectors.get(namespace, ())) > _MAX_SELECTORS
         if is_much or not all(map(is_short, texts)):
             return None
-        if (name, texts) not in self._selected:
-            self._selected[name, texts] = self._select(name, texts)
-        selection = self._selected[name, texts]
-        return selection if selection.is_told else None
-
-    def _select(self, name: str, texts: tuple[str, ...]) -> "_Selection":
-        node_of = self._of_class(name).nodes
-        kinds: dict[str, set[tuple[str, Facts]]] = {text: set() for text in texts}
-        all_of: Counter[str] = Counter()
-        selected: Counter[str] = Counter()
-        for slice_name, spec in self._whole_pools():
-            facts = [self._facts_of(slice_name, spec, text) for text in texts]
-            for number, device in enumerate(spec.devices or ()):
-                node = node_of.get((spec.driver, spec.pool.name, device.name))
-                if node is None:
-                    continue
-                all_of[node] += 1
-                is_selected = True
-                # As in kube-scheduler: the first false selector ends the evaluation.
-                for text, of_slice in zip(texts, facts, strict=True):
-                    kinds[text].add((spec.driver, of_slice[number]))
-                    if len(kinds[text]) > _MAX_KINDS:
-                        return _Selection(is_told=False)
-                    answer = is_true(text, spec.driver, of_slice[number])
-                    if answer is None:
-                        return _Selection(is_told=False)
-                    is_selected = is_selected and answer
-                    if not is_selected:
-                        break
-                selected[node] += is_selected
-        whole = tuple(sorted(n for n, number in selected.items() if 0 < number == all_of[n]))
-        inside = Requirement("metadata.name", SelectorOperator.IN, whole)
-        in_part = {n: number for n, number in sorted(selected.items()) if 0 < number < all_of[n]}
-        return _Selection((SelectorTerm(names=(inside,)),), in_part)
-
-    def _facts_of(
-        self, slice_name: str, spec: wire.V1ResourceSliceSpec, text: str
-    ) -> tuple[Facts, ...]:
-        """Return the attributes that ``text`` reads of each device of a slice."""
-        cached = self._facts.setdefault(slice_name, {})
-        if text not in cached:
-            if len(cached) >= _MAX_TEXTS:
-                cached.clear()
-            cached[text] = tuple(
-                read_by(text, spec.driver, device) for device in spec.devices or ()
-            )
-        return cached[text]
-
-    # --- devices of a class ---
-
-    def _expressions(self, name: str) -> tuple[str, ...]:
-        return _texts(self.classes[name].selectors or ())
-
-    def _of_class(self, name: str) -> _ClassDevices:
-        """Return the devices of a class; with a reason if another class has some of them too."""
-        cached = self._classes.get(name)
-        if cached is None:
-            cached = self._classes[name] = self._devices_of(name)
-        return cached
-
-    def _devices_of(self, name: str) -> _ClassDevices:
-        devices = self._matching(self._expressions(name))
-        if devices.reason:
-            return replace(devices, reason=f"devices of class {name}, {devices.reason}")
-        resource = self.resources()
-        for other in self.classes:
-            is_alike = set(self._expressions(other)) == set(self._expressions(name))
-            if is_alike and resource[other] == resource[name]:
-                continue
-            if resource[other] == resource[name]:
-                return replace(
-                    devices, reason=f"devices of class {name}, which {other} names alike"
-                )
-            other_devices = self._matching(self._expressions(other))
-            if devices.nodes.keys() & other_devices.nodes.keys():
-                return replace(
-                    devices,
-                    reason=f"devices of class {name}, some of which are of class {other} too",
-                )
-        return devices
-
-    def _matching(self, expressions: tuple[str, ...]) -> _ClassDevices:
-        """Return the devices for which all ``expressions`` are true."""
-        cached = self._matched.get(expressions)
-        if cached is None:
-            cached = self._matched[expressions] = self._match(expressions)
-        return cached
-
-    def _match(self, expressions: tuple[str, ...]) -> _ClassDevices:
-        node_of: dict[DeviceId, str] = {}
-        reason = ""
-        for _, spec in self._whole_pools():
-            for device in spec.devices or ():
-                answers = [selects(text, spec.driver, device) for text in expressions]
-                if None in answers:
-                    reason = reason or "whose selectors cannot be told here"
-                elif all(answers) and not self._is_plain(spec, device):
-                    reason = (
-                        reason or "some of which are shared, divided, tainted or of several nodes"
-                    )
-                elif all(answers) and spec.node_name is not None:
-                    node_of[spec.driver, spec.pool.name, device.name] = spec.node_name
-        return _ClassDevices(node_of, reason)
-
-    def _is_plain(self, spec: wire.V1ResourceSliceSpec, device: wire.V1Device) -> bool:
-        """Return whether a device belongs to one node and one pod, without further rules."""
-        is_odd = (
-            spec.node_name is None
-            or device.consumes_counters
-            or device.taints
-            or device.allow_multiple_allocations
-            or device.binds_to_node
-            or device.binding_conditions
-            or device.node_allocatable_resources is not None
-        )
-        return not is_odd and not any(_taints(rule, spec, device) for rule in self.rules.values())
-
-    def _whole_pools(self) -> Iterator[tuple[str, wire.V1ResourceSliceSpec]]:
-        """Yield name and spec of the newest slices of completely published pools."""
-        pools: dict[tuple[str, str], list[tuple[str, wire.V1ResourceSliceSpec]]] = {}
-        for name, spec in self.slices.items():
-            pools.setdefault((spec.driver, spec.pool.name), []).append((name, spec))
-        for slices in pools.values():
-            newest = max(spec.pool.generation for _, spec in slices)
-            current = [(name, spec) for name, spec in slices if spec.pool.generation == newest]
-            if len(current) == current[0][1].pool.resource_slice_count:
-                yield from current
-
-
-def _taints(
-    rule: wire.V1DeviceTaintRuleSpec, spec: wire.V1ResourceSliceSpec, device: wire.V1Device
-) -> bool:
-    """Return whether ``rule`` keeps pods from a device."""
-    selected = rule.device_selector
-    if selected is None or rule.taint.effect not in ("NoSchedule", "NoExecute"):
-        return False
-    pairs = (
-        (selected.driver, spec.driver),
-        (selected.pool, spec.pool.name),
-        (selected.device, device.name),
-    )
-    return all(required is None or required == actual for required, actual in pairs)
-
-
-def _texts(selectors: Iterable[wire.V1DeviceSelector]) -> tuple[str, ...]:
-    return tuple(selector.cel.expression for selector in selectors if selector.cel is not None)
+        selection = self._classes.selection(name, texts)
+        return selection if selection.is_known else None

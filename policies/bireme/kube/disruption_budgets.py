@@ -52,7 +52,7 @@ def read(manifests: Iterable[bytes | msgspec.Raw]) -> tuple[Budget, ...]:
     """Return the budgets of objects of the API server, each in JSON.
 
     Raises:
-        one of wire.UNDECODABLE: an object is no budget.
+        one of envelopes.UNDECODABLE: an object is no budget.
     """
     return tuple(_budget(msgspec.json.decode(manifest, type=_V1Budget)) for manifest in manifests)
 

@@ -13,7 +13,7 @@ import msgspec
 
 from bireme.core.gangs import Key
 from bireme.core.reasons import Reason
-from bireme.kube import names, wire
+from bireme.kube import envelopes, names, wire
 from bireme.kube.api.training_job import TaskSpec, TrainingJobSpec
 
 MAX_PLACING_BYTES: Final = 64 * 1024
@@ -31,12 +31,12 @@ Fault = tuple[Reason, str]
 
 def of_spec(spec: msgspec.Raw) -> Fault | None:
     """Return the fault of a spec that is too large to decode."""
-    size = wire.spec_bytes(spec)
-    if size <= wire.MAX_SPEC_BYTES:
+    size = envelopes.spec_bytes(spec)
+    if size <= envelopes.MAX_SPEC_BYTES:
         return None
     return Reason.TOO_LARGE, (
-        f"spec is {size} bytes as JSON, more than the {wire.MAX_SPEC_BYTES} that one job may have;"
-        " move scripts and data out of its templates, into images, ConfigMaps or volumes"
+        f"spec is {size} bytes as JSON, more than the {envelopes.MAX_SPEC_BYTES} that one job may "
+        "have; move scripts and data out of its templates, into images, ConfigMaps or volumes"
     )
 
 

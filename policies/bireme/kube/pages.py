@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from bireme.kube import wire
+from bireme.kube import envelopes
 from bireme.kube.client import JSON, AnswerTooLargeError, ApiClient, Params
 
 MAX_PAGE_BYTES: Final = 8 * 1024**2
@@ -44,7 +44,7 @@ async def read(
     token: str = "",
     params: Params | None = None,
     accept: str = JSON,
-) -> wire.ListPage:
+) -> envelopes.ListPage:
     """Return the next page of a list after ``token``, or the first page.
 
     Raises:
@@ -61,4 +61,4 @@ async def read(
                 continue
             raise
         size.record(len(body))
-        return wire.page(body)
+        return envelopes.page(body)

@@ -38,6 +38,7 @@ from bireme.core.speed import (
 )
 from bireme.core.times import MAX_SECONDS
 from bireme.kube import (
+    envelopes,
     job_sizes,
     names,
     plans,
@@ -830,8 +831,10 @@ def _spec(raw: msgspec.Raw) -> tuple[TrainingJobSpec | None, tuple[Reason, str] 
         return None, fault
     # The API server stores objects that are nested ten thousand levels deep. Validation and
     # encoding would recurse as deep.
-    if wire.is_too_deep(raw):
-        limit = f"spec is nested more than {wire.DEPTH_LIMIT} levels deep; flatten its template"
+    if envelopes.is_too_deep(raw):
+        limit = (
+            f"spec is nested more than {envelopes.DEPTH_LIMIT} levels deep; flatten its template"
+        )
         return None, (Reason.SPEC_INVALID, limit)
     spec, problem = TrainingJobSpec.read(msgspec.json.decode(raw))
     return spec, (Reason.SPEC_INVALID, problem) if problem else None

@@ -1,36 +1,18 @@
-"""Volumes: the nodes on which the PersistentVolumeClaims of a gang allow its pods.
+"""Volumes: a cache of claims, volumes and what they depend on, with the capacity of nodes for them.
 
-The rules are those of kube-scheduler's plug-ins VolumeBinding, VolumeZone, VolumeRestrictions and
-NodeVolumeLimits (1.37). A rule becomes one of five things:
-
-* a fault, in kube-scheduler's own words: a claim that does not exist or is lost;
-* a demand on the node: the node affinity and zone labels of a bound volume, or the nodes on which
-  a volume for an unbound claim exists or can be provisioned;
-* an amount of a resource of nodes: slots for volumes of a CSI driver, local volumes;
-* a demand on other pods: no other pod uses the same claim (ReadWriteOncePod);
-* the reason why a claim is not planned, so that kube-scheduler chooses the nodes.
-
-Nothing is watched or cached before a gang names a claim.
+Nothing is watched or cached before a gang names a claim. :mod:`bireme.kube.claim_demands` resolves
+claims to demands.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Set
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from bireme.core.gangs import Key, Task
+from bireme.core.gangs import Key
 from bireme.core.nodes import HOSTNAME_LABEL, Node
-from bireme.core.pod_constraints import (
-    NodeDemand,
-    PodKind,
-    Requirement,
-    SelectorOperator,
-    SelectorTerm,
-)
-from bireme.core.reasons import Reason
 from bireme.core.resources import ATTACHABLE, Request, add, request_of
 from bireme.kube import volume_objects, wire
-from bireme.kube.quantities import QuantityError, parse_quantity
 from bireme.kube.volume_objects import (
     LOCAL_VOLUMES,
     NO_CLAIMS,
@@ -42,35 +24,10 @@ from bireme.kube.volume_objects import (
 
 _NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 _UNLIMITED: Final = 2**31
-_NONE: Final = SelectorTerm()
-"""A term without any requirement, which matches no node."""
-Fault = tuple[Reason, str]
 Attached = tuple[str, str, str]
 """Node, driver and handle of a volume."""
 _K = TypeVar("_K")
 _V = TypeVar("_V")
-
-
-@dataclass(frozen=True, slots=True)
-class Demands:
-    """Demands of some volumes on the node of one pod, or their fault."""
-
-    fault: str = ""
-    nodes: tuple[NodeDemand, ...] = ()
-    request: Request = ()
-    volumes: tuple[tuple[str, str], ...] = ()
-    """Volumes that are attached to the node once for all its pods, as in a PodKind."""
-    reasons: tuple[str, ...] = ()
-    """Claims that are not planned, with the reason."""
-
-
-@dataclass(frozen=True, slots=True)
-class ResolvedClaims:
-    """Tasks with the demands of their claims; ``reasons`` are for kube-scheduler, as in Demands."""
-
-    tasks: tuple[Task, ...]
-    fault: Fault | None = None
-    reasons: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +39,7 @@ class _Pod:
 
 @dataclass(slots=True)
 class Volumes:
-    """Cache of the objects that volumes depend on; it resolves claims to demands.
+    """Cache of the objects that volumes depend on.
 
     Attributes:
         on_change: Called after every change that can matter to a gang or a node.
@@ -102,11 +59,11 @@ class Volumes:
     volumes: dict[str, Volume] = field(default_factory=dict)
     classes: dict[str, wire.V1StorageClass] = field(default_factory=dict)
     drivers: dict[str, wire.V1CsiDriverSpec] = field(default_factory=dict)
-    _limits: dict[str, dict[str, int]] = field(default_factory=dict)
+    limits: dict[str, dict[str, int]] = field(default_factory=dict)
     """Maximum number of attached volumes by node and CSI driver; -1 without a limit."""
     _attached: dict[str, tuple[str, str, str]] = field(default_factory=dict)
     """Node, driver and volume by name of the VolumeAttachment."""
-    _capacities: dict[Key, wire.V1CsiStorageCapacity] = field(default_factory=dict)
+    capacities: dict[Key, wire.V1CsiStorageCapacity] = field(default_factory=dict)
     _pods: dict[Key, _Pod] = field(default_factory=dict)
     _users: dict[Key, set[Key]] = field(default_factory=dict)
     """Pods by claim. They have a node or are about to get one."""
@@ -129,12 +86,12 @@ class Volumes:
         if previous == facts:
             return
         self.volumes[key[1]] = facts
-        if _place(previous) != _place(facts):
+        if local_place(previous) != local_place(facts):
             self.offers_revision += 1
         self._notify()
 
     def delete_volume(self, key: Key) -> None:
-        if _place(self.volumes.get(key[1])) is not None:
+        if local_place(self.volumes.get(key[1])) is not None:
             self.offers_revision += 1
         self._drop(self.volumes, key[1])
 
@@ -150,14 +107,14 @@ class Volumes:
         for driver in manifest.spec.drivers or ():
             count = driver.allocatable.count if driver.allocatable is not None else None
             limits[driver.name] = -1 if count is None else count
-        if self._limits.get(key[1]) != limits:
-            self._limits[key[1]] = limits
+        if self.limits.get(key[1]) != limits:
+            self.limits[key[1]] = limits
             self.offers_revision += 1
             self._notify()
 
     def delete_csi_node(self, key: Key) -> None:
         self.offers_revision += 1
-        self._drop(self._limits, key[1])
+        self._drop(self.limits, key[1])
 
     def put_attachment(self, key: Key, manifest: wire.V1VolumeAttachment) -> None:
         spec = manifest.spec
@@ -178,11 +135,11 @@ class Volumes:
         self._drop(self.drivers, key[1])
 
     def put_capacity(self, key: Key, manifest: wire.V1CsiStorageCapacity) -> None:
-        self._capacities[key] = manifest
+        self.capacities[key] = manifest
         self._notify()
 
     def delete_capacity(self, key: Key) -> None:
-        self._drop(self._capacities, key)
+        self._drop(self.capacities, key)
 
     def put_pod(
         self, key: Key, node: str, claims: Iterable[str], namespace: str, gang: Key | None = None
@@ -233,17 +190,21 @@ class Volumes:
         """Return the pods that name a claim and have a node, or are about to get one."""
         return self._users.get(claim, frozenset())
 
+    def is_of_gang(self, pod: Key) -> bool:
+        """Return whether a pod that has a node, or is about to get one, is of a gang."""
+        return self._pods[pod].gang is not None
+
     # --- capacity of nodes and its usage ---
 
     def offers(self, nodes: Iterable[Node]) -> dict[str, dict[str, int]]:
         """Return the resources of each node for claims: node to resource to amount."""
-        limited = self._drivers_with_limit()
+        limited = self.drivers_with_limit()
         local = self._local()
         if not (limited or local):
             return {}
         offers: dict[str, dict[str, int]] = {}
         for node in nodes:
-            node_limits = self._limits.get(node.name, {})
+            node_limits = self.limits.get(node.name, {})
             offer = {}
             for driver in limited:
                 limit = node_limits.get(driver, -1)
@@ -264,7 +225,7 @@ class Volumes:
         ``planned`` are volumes that planned pods attach in addition to their requests.
         """
         used: dict[str, Counter[str]] = {}
-        limited = self._drivers_with_limit()
+        limited = self.drivers_with_limit()
         in_use = {(node, *one) for one, some in self._nodes_with().items() for node in some}
         # kube-scheduler counts an attached volume without a pod in addition to the volume of the
         # new pod, even if both are the same.
@@ -289,11 +250,11 @@ class Volumes:
     @property
     def has_limits(self) -> bool:
         """True if some node limits the number of attached volumes of some driver."""
-        return bool(self._drivers_with_limit())
+        return bool(self.drivers_with_limit())
 
     def of_claim(self, key: Key) -> tuple[str, str]:
         """Return the volume of a claim as in a PodKind."""
-        driver, handle = self._handle(key)
+        driver, handle = self.handle(key)
         return ATTACHABLE + driver, handle
 
     def of_pod(self, key: Key) -> PodClaims:
@@ -310,10 +271,10 @@ class Volumes:
         cached: dict[tuple[str, str], set[str]] | None = self._memo.get("nodes")
         if cached is None:
             cached = self._memo["nodes"] = {}
-            limited = self._drivers_with_limit()
+            limited = self.drivers_with_limit()
             for pod in self._pods.values() if limited else ():
                 for key in pod.claims if pod.node else ():
-                    volume = self._handle(key)
+                    volume = self.handle(key)
                     if volume[0] in limited:
                         cached.setdefault(volume, set()).add(pod.node)
         return cached
@@ -322,10 +283,10 @@ class Volumes:
         self, namespace: str, used: PodClaims, request: Request
     ) -> Iterator[tuple[str, str]]:
         """Yield driver and handle of volumes that a planned pod attaches without a request."""
-        limited, amounts = self._drivers_with_limit(), dict(request)
+        limited, amounts = self.drivers_with_limit(), dict(request)
         handles_by_driver: dict[str, list[str]] = {}
         for name in used.claims if limited else ():
-            driver, handle = self._handle((namespace, name))
+            driver, handle = self.handle((namespace, name))
             if driver in limited:
                 handles_by_driver.setdefault(driver, []).append(handle)
         for spec in (spec for _, spec in used.templates) if handles_by_driver else ():
@@ -336,11 +297,11 @@ class Volumes:
             if amounts.get(ATTACHABLE + driver, 0) < len(handles):
                 yield from ((driver, handle) for handle in handles)
 
-    def _drivers_with_limit(self) -> set[str]:
+    def drivers_with_limit(self) -> set[str]:
         """Return the drivers whose attached volumes are limited on some node."""
         cached: set[str] | None = self._memo.get("limited")
         if cached is None:
-            limits = self._limits.values()
+            limits = self.limits.values()
             cached = {
                 driver
                 for node_limits in limits
@@ -350,7 +311,7 @@ class Volumes:
             self._memo["limited"] = cached
         return cached
 
-    def _of_storage_class(self, name: str) -> list[Volume]:
+    def of_storage_class(self, name: str) -> list[Volume]:
         """Return the volumes of a storage class that are not being deleted."""
         cached: dict[str, list[Volume]] | None = self._memo.get("by class")
         if cached is None:
@@ -360,11 +321,11 @@ class Volumes:
                     cached.setdefault(volume.spec.storage_class, []).append(volume)
         return cached.get(name, [])
 
-    def _suitable(self, spec: ClaimSpec) -> tuple[list[Volume], list[Volume]]:
+    def suitable(self, spec: ClaimSpec) -> tuple[list[Volume], list[Volume]]:
         """Return all volumes that suit a claim, and the free ones among them."""
         cached: tuple[list[Volume], list[Volume]] | None = self._memo.get(spec)
         if cached is None:
-            suitable = [v for v in self._of_storage_class(spec.storage_class) if v.suits(spec)]
+            suitable = [v for v in self.of_storage_class(spec.storage_class) if v.suits(spec)]
             free = [v for v in suitable if v.claim is None and v.is_available]
             cached = self._memo[spec] = suitable, free
         return cached
@@ -373,16 +334,18 @@ class Volumes:
         """Return the static local volumes by host name and storage class."""
         by_host: dict[tuple[str, str], list[Volume]] = {}
         for volume in self.volumes.values():
-            if _place(volume) is not None and not self._is_provisioned(volume.spec.storage_class):
+            if local_place(volume) is not None and not self.is_provisioned(
+                volume.spec.storage_class
+            ):
                 by_host.setdefault((volume.host, volume.spec.storage_class), []).append(volume)
         return by_host
 
-    def _is_provisioned(self, name: str) -> bool:
+    def is_provisioned(self, name: str) -> bool:
         """Return whether a provisioner creates the volumes of a storage class on demand."""
         storage_class = self.classes.get(name)
         return storage_class is not None and storage_class.provisioner not in ("", _NO_PROVISIONER)
 
-    def _handle(self, key: Key) -> tuple[str, str]:
+    def handle(self, key: Key) -> tuple[str, str]:
         """Return the CSI driver of a claim's volume, and a stable identity of that volume."""
         claim = self.claims.get(key)
         if claim is None:
@@ -395,314 +358,9 @@ class Volumes:
             storage_class.provisioner if storage_class is not None else ""
         ), f"{key[0]}/{key[1]}"
 
-    # --- demands of a gang's claims ---
 
-    def fold(self, gang: Key, tasks: Sequence[tuple[Task, PodClaims]]) -> ResolvedClaims:
-        """Return the tasks with the demands of their claims added to their own."""
-        plain = tuple(task for task, _ in tasks)
-        if not any(used.has_volumes for _, used in tasks):
-            return ResolvedClaims(plain)
-        self.want()
-        if not self.is_known:
-            message = (
-                "the operator has not read PersistentVolumeClaims and what belongs to them yet"
-            )
-            return ResolvedClaims(plain, (Reason.CLAIM_NOT_READY, message))
-        replicas_by_claim: Counter[str] = Counter()
-        for task, used in tasks:
-            replicas_by_claim.update(dict.fromkeys(used.claims, task.replicas))
-        resolved, faults = [], []
-        reasons: list[str] = []
-        for task, used in tasks:
-            demands = self._of_pod(gang, used, replicas_by_claim)
-            faults.append(demands.fault)
-            reasons += demands.reasons
-            constraints = replace(
-                task.constraints, demands=(*task.constraints.demands, *demands.nodes)
-            )
-            request = request_of(add(dict(task.request), demands.request))
-            pod = task.pod
-            exclusive = self._exclusive_claims(gang[0], used.claims)
-            if exclusive or demands.volumes:
-                pod = replace(pod or PodKind(), alone=exclusive, volumes=demands.volumes)
-            resolved.append(replace(task, request=request, constraints=constraints, pod=pod))
-        fault = next(filter(None, faults), "")
-        return ResolvedClaims(
-            tuple(resolved),
-            (Reason.CLAIM_NOT_READY, fault) if fault else None,
-            tuple(dict.fromkeys(reasons)),
-        )
-
-    def _exclusive_claims(self, namespace: str, names: Iterable[str]) -> tuple[Key, ...]:
-        """Return the claims that only one pod at a time can use (ReadWriteOncePod)."""
-        keys = ((namespace, name) for name in names)
-        return tuple(
-            key for key in keys if (claim := self.claims.get(key)) and claim.is_for_one_pod
-        )
-
-    def _of_pod(self, gang: Key, used: PodClaims, replicas_by_claim: Mapping[str, int]) -> Demands:
-        """Return the demands of the volumes of one pod."""
-        parts = [self._of_claim(gang, name, used, replicas_by_claim[name]) for name in used.claims]
-        parts += [
-            self._of_delayed_binding(f"volume {name}", spec, 1) for name, spec in used.templates
-        ]
-        if used.own_disk:
-            parts.append(
-                Demands(reasons=(f"the disk of volume {used.own_disk}, which has no claim",))
-            )
-        request: dict[str, int] = {}
-        for part in parts:
-            request = add(request, part.request)
-        return Demands(
-            fault=next((part.fault for part in parts if part.fault), ""),
-            nodes=tuple(dict.fromkeys(demand for part in parts for demand in part.nodes)),
-            request=request_of(request),
-            volumes=tuple(dict.fromkeys(volume for part in parts for volume in part.volumes)),
-            reasons=tuple(reason for part in parts for reason in part.reasons),
-        )
-
-    def _of_claim(self, gang: Key, name: str, used: PodClaims, sharers: int) -> Demands:
-        """Return the demands of a claim on the node of each of its ``sharers`` pods."""
-        key = (gang[0], name)
-        claim, source = self.claims.get(key), f'persistentvolumeclaim "{name}"'
-        if claim is None and name in used.ephemeral:
-            return Demands(f"waiting for ephemeral volume controller to create the {source}")
-        if claim is None:
-            return Demands(f"{source} not found")
-        if claim.is_lost:
-            lost = f'persistentvolume "{claim.volume}"'
-            return Demands(f"{source} bound to non-existent {lost}")
-        if claim.is_leaving:
-            return Demands(f"{source} is being deleted")
-        if claim.is_for_one_pod:
-            if sharers > 1:
-                return Demands(
-                    f"{source} has access mode ReadWriteOncePod and {sharers} replicas name it; "
-                    "let one name it, or ask for ReadWriteMany"
-                )
-            # A gang that uses it may end or be preempted; only other pods are a fault.
-            strangers = (user for user in self.users(key) if self._pods[user].gang is None)
-            if stranger := min(strangers, default=None):
-                return Demands(
-                    f"{source} has access mode ReadWriteOncePod and pod {stranger[1]} uses it"
-                )
-        if not claim.is_bound:
-            return self._of_unbound_claim(key, claim, sharers)
-        volume = self.volumes.get(claim.volume)
-        if volume is None:
-            return Demands(f'{source} is bound to persistentvolume "{claim.volume}", not found')
-        return self._of_bound(key, volume)
-
-    def _of_bound(self, key: Key, volume: Volume) -> Demands:
-        if volume.is_translated or not volume.is_readable:
-            return Demands(reasons=(f"volume {volume.name} of claim {key[1]}",))
-        source = f"volume {volume.name} of claim {key[1]}"
-        affinity = () if volume.terms is None else (NodeDemand(source, volume.terms),)
-        attachment = self._attachment(f"claim {key[1]}", *self._handle(key))
-        return replace(attachment, nodes=(*affinity, *volume.zones, *attachment.nodes))
-
-    def _of_unbound_claim(self, key: Key, claim: Claim, sharers: int) -> Demands:
-        source = f'persistentvolumeclaim "{key[1]}"'
-        storage_class = self.classes.get(claim.spec.storage_class)
-        if claim.volume:
-            return Demands(f'{source} is being bound to persistentvolume "{claim.volume}"')
-        if storage_class is None and claim.spec.storage_class:
-            missing = f'storageclass "{claim.spec.storage_class}" not found'
-            return Demands(f"{source} has no volume yet: {missing}")
-        if storage_class is None or storage_class.volume_binding_mode != "WaitForFirstConsumer":
-            return Demands(f"{source} is unbound, and is bound before its pods are placed")
-        node = claim.selected_node
-        reserved = [
-            v
-            for v in self._of_storage_class(claim.spec.storage_class)
-            if v.claim is not None and v.is_kept_for(key, claim.uid)
-        ]
-        demands = self._of_delayed_binding(f"claim {key[1]}", claim.spec, sharers, reserved)
-        if not node:
-            return demands
-        requirement = Requirement("metadata.name", SelectorOperator.IN, (node,))
-        demand = NodeDemand(
-            f"volume of claim {key[1]}, which is being made for node {node}",
-            (SelectorTerm(names=(requirement,)),),
-        )
-        return replace(demands, nodes=(*demands.nodes, demand))
-
-    def _of_delayed_binding(
-        self, source: str, spec: ClaimSpec, sharers: int, reserved: Sequence[Volume] = ()
-    ) -> Demands:
-        """Return the demands of a claim that is bound once its pod is placed.
-
-        ``reserved`` are volumes whose claimRef names it.
-        """
-        storage_class = self.classes.get(spec.storage_class)
-        if storage_class is None or storage_class.volume_binding_mode != "WaitForFirstConsumer":
-            # The claim is created with its pod and cannot be bound earlier.
-            return Demands(reasons=(f"{source}, which is bound once its pod exists",))
-        if not spec.is_readable:
-            return Demands(reasons=(f"{source}, whose selector cannot be read",))
-        candidates = list(reserved) or self._suitable(spec)[1]
-        if any(not v.is_readable for v in candidates):
-            return Demands(reasons=(f"{source}, whose volumes cannot be read",))
-        if not self._is_provisioned(storage_class.metadata.name):
-            return self._of_existing_volumes(
-                source, spec, candidates, sharers, is_reserved=bool(reserved)
-            )
-        if sharers > 1:
-            return Demands(reasons=(f"{source}, which gets its volume with the first of its pods",))
-        provisioning_terms = self._provisioning_terms(spec, storage_class)
-        attachment = self._attachment(source, storage_class.provisioner)
-        if provisioning_terms is None:
-            return attachment
-        # An existing volume needs no provisioning, but two claims may match the same volume.
-        reasons = (f"{source}, for which a volume may be found or made",) if candidates else ()
-        terms = tuple(term for v in candidates for term in _terms(v))
-        demand = NodeDemand(
-            f"{source}, of class {storage_class.metadata.name}", (*terms, *provisioning_terms)
-        )
-        return replace(
-            attachment, nodes=(demand, *attachment.nodes), reasons=(*attachment.reasons, *reasons)
-        )
-
-    def _of_existing_volumes(
-        self,
-        source: str,
-        spec: ClaimSpec,
-        candidates: Sequence[Volume],
-        sharers: int,
-        *,
-        is_reserved: bool,
-    ) -> Demands:
-        """Return the demands of a claim that binds one of the volumes ``candidates``."""
-        suitable, _ = self._suitable(spec)
-        if not suitable and not candidates:
-            return Demands(
-                f"{source} finds no PersistentVolume of class {spec.storage_class!r} with its "
-                "size, access modes and labels"
-            )
-        name = spec.storage_class
-        demand = NodeDemand(
-            f"{source}, which takes a volume of class {name}",
-            _merge_terms(
-                term for v in (candidates if is_reserved else suitable) for term in _terms(v)
-            ),
-        )
-        if sharers > 1:
-            reason = f"{source}, which gets its volume with the first of its pods"
-            return Demands(nodes=(demand,), reasons=(reason,))
-        if is_reserved:
-            return Demands(nodes=(demand,))
-        of_class = self._of_storage_class(name)
-        if any(_place(v) is None for v in of_class):
-            return Demands(
-                nodes=(demand,), reasons=(f"{source}, whose volumes can be used on several nodes",)
-            )
-        if len(suitable) < len(of_class):
-            return Demands(
-                nodes=(demand,), reasons=(f"{source}, which fits only some volumes of its class",)
-            )
-        return Demands(nodes=(demand,), request=((LOCAL_VOLUMES + name, 1),))
-
-    def _provisioning_terms(
-        self, spec: ClaimSpec, storage_class: wire.V1StorageClass
-    ) -> tuple[SelectorTerm, ...] | None:
-        """Return the nodes for which a volume can be provisioned; None for all nodes."""
-        topology_terms: list[SelectorTerm] | None = None
-        if storage_class.allowed_topologies:
-            topology_terms = [
-                SelectorTerm(
-                    tuple(
-                        Requirement(expression.key, SelectorOperator.IN, expression.values)
-                        for expression in term.match_label_expressions or ()
-                    )
-                )
-                for term in storage_class.allowed_topologies
-            ]
-        driver = self.drivers.get(storage_class.provisioner)
-        if driver is None or not driver.storage_capacity or not spec.size_bytes:
-            return None if topology_terms is None else tuple(topology_terms)
-        capacity_terms = [
-            SelectorTerm(requirements)
-            for capacity in self._capacities.values()
-            if capacity.storage_class_name == storage_class.metadata.name
-            if (requirements := _reach(capacity, spec.size_bytes)) is not None
-        ]
-        if topology_terms is None:
-            return _merge_terms(capacity_terms) or (_NONE,)
-        pairs = [
-            SelectorTerm((*a.labels, *b.labels))
-            for a in topology_terms
-            if a.labels
-            for b in capacity_terms
-        ]
-        return tuple(pairs) or (_NONE,)
-
-    def _attachment(self, source: str, driver: str, handle: str = "") -> Demands:
-        """Return the demands of attaching a volume of ``driver``.
-
-        The volume ``handle`` counts once per node, however many pods use it there. Without a
-        handle the volume does not exist yet and is for one pod.
-        """
-        if not driver:
-            return Demands()
-        nodes: tuple[NodeDemand, ...] = ()
-        driver_spec = self.drivers.get(driver)
-        if driver_spec is not None and driver_spec.prevent_pod_scheduling_if_missing:
-            nodes_with_driver = tuple(
-                sorted(n for n, limits in self._limits.items() if driver in limits)
-            )
-            requirement = Requirement("metadata.name", SelectorOperator.IN, nodes_with_driver)
-            nodes = (
-                NodeDemand(f"{source} by driver {driver}", (SelectorTerm(names=(requirement,)),)),
-            )
-        if driver not in self._drivers_with_limit():
-            return Demands(nodes=nodes)
-        if handle:
-            return Demands(nodes=nodes, volumes=((ATTACHABLE + driver, handle),))
-        return Demands(nodes=nodes, request=((ATTACHABLE + driver, 1),))
-
-
-def _place(volume: Volume | None) -> tuple[str, str] | None:
+def local_place(volume: Volume | None) -> tuple[str, str] | None:
     """Return host and storage class of a local volume; None for others."""
     if volume is None or not volume.host or volume.is_leaving or volume.driver:
         return None
     return volume.host, volume.spec.storage_class
-
-
-def _terms(volume: Volume) -> tuple[SelectorTerm, ...]:
-    if volume.terms is not None:
-        return volume.terms
-    anywhere = Requirement("metadata.name", SelectorOperator.NOT_IN, ())
-    return (SelectorTerm(names=(anywhere,)),)
-
-
-def _merge_terms(terms: Iterable[SelectorTerm]) -> tuple[SelectorTerm, ...]:
-    """Merge terms with one label requirement on the same label into one term."""
-    values: dict[str, dict[str, None]] = {}
-    other_terms: dict[SelectorTerm, None] = {}
-    for term in terms:
-        first = term.labels[0] if len(term.labels) == 1 and not term.names else None
-        if first is not None and first.operator is SelectorOperator.IN:
-            values.setdefault(first.key, {}).update(dict.fromkeys(first.values))
-        else:
-            other_terms[term] = None
-    merged = (
-        SelectorTerm((Requirement(key, SelectorOperator.IN, tuple(some)),))
-        for key, some in values.items()
-    )
-    return (*merged, *other_terms)
-
-
-def _reach(capacity: wire.V1CsiStorageCapacity, size_bytes: int) -> tuple[Requirement, ...] | None:
-    """Return the nodes of a capacity; None if it is too small or has no nodes."""
-    limit = capacity.maximum_volume_size
-    limit = capacity.capacity if limit is None else limit
-    if limit is None or capacity.node_topology is None:
-        return None
-    try:
-        if parse_quantity("storage", limit, rounding="down") < size_bytes:
-            return None
-        requirements = volume_objects.label_requirements(capacity.node_topology)
-    except (QuantityError, ValueError):
-        return None
-    # An empty label selector selects every node, but a term without requirements selects none.
-    return requirements or (Requirement(HOSTNAME_LABEL, SelectorOperator.NOT_IN, ()),)

@@ -22,7 +22,7 @@ from typing import Any, Generic, TypeVar
 import structlog
 
 from bireme.core.gangs import Key
-from bireme.kube import pages, wire
+from bireme.kube import envelopes, pages, wire
 from bireme.kube.client import ApiClient, ApiError, Params, pause_with_jitter
 
 _log = structlog.get_logger(__name__)
@@ -89,13 +89,13 @@ class Reflector(Generic[T]):
     _waiters: list[tuple[int, asyncio.Future[None]]] = field(default_factory=list)
     _log: Any = field(init=False)
     _page_size: pages.PageSize = field(init=False)
-    _reader: wire.ObjectReader[T] = field(init=False)
+    _reader: envelopes.ObjectReader[T] = field(init=False)
 
     def __post_init__(self) -> None:
         self.last_contact_seconds = self.clock()
         self._log = _log.bind(reflector=self.name or self.path.rpartition("/")[2])
         self._page_size = pages.PageSize(self.timing.page_size)
-        self._reader = wire.ObjectReader(self.kind, self._log)
+        self._reader = envelopes.ObjectReader(self.kind, self._log)
 
     async def run(self) -> None:
         """Mirror until cancelled. API errors are logged and retried.
@@ -209,14 +209,14 @@ class Reflector(Generic[T]):
                 f"{self.resource_version} was seen: etcd was restored from a backup"
             )
 
-    async def _page(self, token: str) -> wire.ListPage:
+    async def _page(self, token: str) -> envelopes.ListPage:
         page = await pages.read(
             self.client, self.path, self._page_size, token=token, params=self.params
         )
         self.last_contact_seconds = self.clock()
         return page
 
-    def _take_page(self, page: wire.ListPage, listed: set[Key]) -> None:
+    def _take_page(self, page: envelopes.ListPage, listed: set[Key]) -> None:
         for raw in page.items or ():
             stub = self._reader.stub(raw)
             if stub is not None and (obj := self._reader.decode(stub.key, raw)) is not None:
@@ -248,7 +248,7 @@ class Reflector(Generic[T]):
         self.is_live = True
 
     def _take_event(self, line: bytes) -> None:
-        event = wire.event(line)
+        event = envelopes.event(line)
         stub = self._reader.stub(event.object)
         if stub is None or stub.version < self.resource_version:
             return  # a repeated line could restore a deleted object

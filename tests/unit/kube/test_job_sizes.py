@@ -9,7 +9,7 @@ import pytest
 
 from bireme.core.reasons import Reason
 from bireme.core.settings import SchedulingSettings
-from bireme.kube import job_sizes, names, training_jobs, wire
+from bireme.kube import envelopes, job_sizes, names, training_jobs, wire
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.mutations import Mutations
 from bireme.kube.pod_builder import PodFactory, Rendezvous
@@ -33,9 +33,9 @@ def refusal(job: JobFacts) -> str:
 
 def test_a_spec_of_the_largest_size_is_read_and_one_byte_more_is_refused() -> None:
     fits = largest_job("job")
-    assert len(msgspec.json.encode(fits["spec"])) == wire.MAX_SPEC_BYTES == 262144
+    assert len(msgspec.json.encode(fits["spec"])) == envelopes.MAX_SPEC_BYTES == 262144
     assert read(fits).fault is None
-    message = refusal(read(largest_job("job", wire.MAX_SPEC_BYTES + 1)))
+    message = refusal(read(largest_job("job", envelopes.MAX_SPEC_BYTES + 1)))
     assert "spec is 262145 bytes as JSON, more than the 262144" in message
     assert "images, ConfigMaps or volumes" in message
 
@@ -122,7 +122,7 @@ def test_a_thousand_small_jobs_take_less_than_eight_mebibytes() -> None:
 def test_what_is_remembered_of_changed_pods_is_bounded_in_bytes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("bireme.kube.mutations._MAX_BYTES", 5 * wire.MAX_SPEC_BYTES)
+    monkeypatch.setattr("bireme.kube.mutations._MAX_BYTES", 5 * envelopes.MAX_SPEC_BYTES)
     mutations = Mutations()
     jobs = [read(job) for job in largest_jobs(8)]
     for job in jobs:
@@ -136,7 +136,7 @@ def test_what_is_remembered_of_changed_pods_is_bounded_in_bytes(
 def test_an_annotation_that_waits_to_be_read_is_bounded_in_size() -> None:
     def waiting(value: str) -> bytes:
         metadata = {"name": "g", "annotations": {names.RESUMABLE: value, "theirs": "x"}}
-        return wire.trim(msgspec.Raw(msgspec.json.encode({"metadata": metadata})))
+        return envelopes.trim(msgspec.Raw(msgspec.json.encode({"metadata": metadata})))
 
     assert msgspec.json.decode(waiting("true"), type=wire.CustomObject).metadata.annotations == (
         wire.CustomAnnotations("true")
