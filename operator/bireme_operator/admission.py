@@ -7,8 +7,9 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube import plans
 from bireme.kube.allocations import AssumedPlan
 from bireme.kube.cluster_state import ClusterState
+from bireme.kube.job_pods import TaskPods
 from bireme.kube.plans import PlanFacts
-from bireme.kube.training_jobs import JobFacts, TaskPods
+from bireme.kube.training_jobs import JobFacts
 from bireme_operator import status
 from bireme_operator.actuator import Actuator
 from bireme_operator.dry_runs import DryRuns

@@ -1,6 +1,6 @@
 """Dry runs: the API server's changes to a job's pods, before the first of them is created.
 
-One pod per shape (:data:`~bireme.kube.training_jobs.PodShape`) is created with ``dryRun: All``. The
+One pod per shape (:data:`~bireme.kube.job_pods.PodShape`) is created with ``dryRun: All``. The
 gang is planned with the returned pod, which :mod:`bireme.kube.mutations` remembers. A gang about to
 be admitted waits at most two seconds for the answer. Its real pods show the changes, too: if they
 request more, the gang is planned again. A waiting gang gets a dry run after a second. So a rejected
@@ -21,11 +21,12 @@ from bireme.core.resources import Request
 from bireme.kube import wire
 from bireme.kube.client import ApiError, NotLeader
 from bireme.kube.cluster_state import ClusterState
+from bireme.kube.job_pods import PodShape
 from bireme.kube.mutations import Mutations
 from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.pod_builder import PodFactory, ProgressAccess
 from bireme.kube.pod_comparison import differences
-from bireme.kube.training_jobs import JobFacts, PodShape
+from bireme.kube.training_jobs import JobFacts
 from bireme.tasks import Tasks
 from bireme_operator.events import Events
 from bireme_operator.rate_limiter import RateLimiter

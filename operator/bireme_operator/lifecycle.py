@@ -25,7 +25,8 @@ from bireme.kube.conditions import disruption_target
 from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.pod_groups import GroupFacts
 from bireme.kube.pods import PodFacts
-from bireme.kube.training_jobs import JobFacts, pause_seconds
+from bireme.kube.training_jobs import JobFacts
+from bireme.kube.waits import pause_seconds
 
 ACTIVE = ("Starting", "Running")
 # The operator evicts the pods of a stopped gang for this long. Then it deletes the rest, even if a

@@ -6,7 +6,8 @@ from typing import Any
 from bireme.core.nodes import NodeTable
 from bireme.core.usage import Holder, Use
 from bireme.kube.allocations import GangView
-from bireme.kube.training_jobs import JobFacts, progress_of
+from bireme.kube.progress_reports import progress_of
+from bireme.kube.training_jobs import JobFacts
 
 
 def lost_device_seconds(

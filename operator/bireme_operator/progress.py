@@ -29,7 +29,7 @@ from aiohttp import web
 from bireme.core.errors import error_text
 from bireme.core.times import MAX_SECONDS
 from bireme.kube.pod_builder import path
-from bireme.kube.training_jobs import MAX_STEPS, ProgressReport
+from bireme.kube.progress_reports import MAX_STEPS, ProgressReport
 from bireme_operator.http_server import HttpServer, keep_connection
 from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.progress_auth import ProgressService, RequestRefused

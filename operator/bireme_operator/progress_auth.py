@@ -28,7 +28,8 @@ from bireme.kube.client import ApiClient, ApiError, NotLeader
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.pod_builder import AUDIENCE
 from bireme.kube.pods import PodFacts
-from bireme.kube.training_jobs import JobFacts, ProgressReport, ReportedRun, with_report
+from bireme.kube.progress_reports import ProgressReport, ReportedRun, with_report
+from bireme.kube.training_jobs import JobFacts
 from bireme_operator.rate_limiter import RateLimiter
 
 REMEMBERED_SECONDS: Final = 300.0

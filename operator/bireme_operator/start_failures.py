@@ -16,7 +16,8 @@ from bireme.core.reasons import Reason
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.plans import PlanFacts
 from bireme.kube.pod_groups import GroupFacts
-from bireme.kube.training_jobs import JobFacts, pause_seconds
+from bireme.kube.training_jobs import JobFacts
+from bireme.kube.waits import pause_seconds
 from bireme_operator.lifecycle import Transition
 from bireme_operator.rejections import Rejection
 

@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from bireme.core.pod_constraints import NodeConstraints, Toleration
 from bireme.core.resources import Request, add, request_of
 from bireme.kube import wire
+from bireme.kube.job_pods import PodShape, TaskPods, with_spec
 from bireme.kube.pod_comparison import PodDifference
 from bireme.kube.pods import spec_of_template
-from bireme.kube.training_jobs import JobFacts, PodShape, TaskPods, with_spec
+from bireme.kube.training_jobs import JobFacts
 
 FRESH_SECONDS = 600.0
 """An older entry is learned again before the next gang of its shape starts."""

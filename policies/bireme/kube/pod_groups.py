@@ -21,7 +21,7 @@ from bireme.kube.api.pod_group import MAX_UID, PodGroupSpec
 from bireme.kube.pod_rules import demands_of_spec
 from bireme.kube.pods import PodFacts, constraints_of_spec
 from bireme.kube.tenancy import queue_of, queue_source
-from bireme.kube.training_jobs import is_pause
+from bireme.kube.waits import is_pause
 
 
 @dataclass(frozen=True, slots=True)

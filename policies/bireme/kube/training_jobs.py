@@ -1,288 +1,51 @@
-"""Read TrainingJobs: their spec as a waiting gang, and the progress that they report.
+"""Read TrainingJobs: their spec as a waiting gang, and what their status says of them.
 
 The API server has validated the spec. Other errors (an invalid pod template, an unreadable
 quantity) become the gang's fault, so that one bad object stops nothing else.
-
-Progress lives only in ``status.progress``, so that a new leader knows as much as the old one. It
-has the last report, the speed at the latest sizes, and a thinned history of the loss. Whenever the
-status changes, Amdahl's law is fitted to the speeds, and the loss curve of Optimus to the losses.
-With one known size the law uses the usual serial share.
 """
 
 import hashlib
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import chain
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import msgspec
-from pydantic import ValidationError
 
 from bireme.core.decision import VACATED
-from bireme.core.estimates import with_anchor
-from bireme.core.gangs import AffinityMode, Gang, Key, Role, RoleAffinity, Task, TrainingProgress
+from bireme.core.gangs import AffinityMode, Gang, Key, RoleAffinity, Task
 from bireme.core.nodes import HOSTNAME_LABEL
 from bireme.core.reasons import Reason
 from bireme.core.resources import add
-from bireme.core.speed import (
-    FASTEST,
-    SLOWEST,
-    CurveFitError,
-    InverseQuadratic,
-    LinearSpeed,
-    fit_loss,
-    fit_speed,
-)
-from bireme.core.times import MAX_SECONDS
 from bireme.kube import (
     envelopes,
     job_sizes,
-    names,
     plans,
-    pod_rules,
-    pods,
-    preferences,
     quantities,
-    volume_objects,
     waits,
     wire,
 )
 from bireme.kube.api.training_job import (
-    MAX_LOSSES,
-    MAX_SPEEDS,
     Container,
-    LossSeen,
     PodSpec,
     PodTemplate,
-    ProgressStatus,
-    SpeedSeen,
-    TaskSpec,
     TrainingJobSpec,
 )
+from bireme.kube.job_pods import (
+    PodShape,
+    TaskPods,
+    kind_of_work,
+    labels_by_bireme,
+    pod_shapes,
+    pods_of_template,
+    typed_spec,
+)
 from bireme.kube.plans import PlanFacts, spec_digest
-from bireme.kube.pod_comparison import PodDifference, text_of
-from bireme.kube.resource_quotas import NO_CHARGES, PodCharges, charges_of
+from bireme.kube.pod_comparison import text_of
+from bireme.kube.progress_reports import ReportedProgress, progress_of
 from bireme.kube.tenancy import queue_of, queue_source
 from bireme.kube.volume_objects import NO_CLAIMS, PodClaims
 
-MAX_STEPS: Final = 1e15
-"""Larger step counts are refused."""
-# Shortest time between two reports that give a speed.
-_MIN_SECONDS: Final = 10.0
-_TRAINING_FIELDS: Final = ("percentage", "step", "loss", "accuracy")
-# Weight of a new speed against the one remembered for the same size.
-_NEW_WEIGHT: Final = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class ProgressReport:
-    """One progress report with checked and clipped numbers; an absent field is None.
-
-    Attributes:
-        percentage: Finished part of the training, 0 to 100.
-        remaining_seconds: At least 0.
-        accuracy: From 0 to 1.
-    """
-
-    percentage: float | None = None
-    remaining_seconds: float | None = None
-    step: float | None = None
-    total_steps: float | None = None
-    loss: float | None = None
-    accuracy: float | None = None
-    checkpoint_step: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ReportedRun:
-    """The run that a report belongs to.
-
-    Attributes:
-        replicas: Its size.
-        started: Admission, POSIX seconds.
-        since: Start at this size, POSIX seconds.
-        attained_seconds: Run time of earlier starts.
-    """
-
-    replicas: int
-    started: float
-    since: float
-    attained_seconds: float
-
-
-@dataclass(frozen=True)
-class ReportedProgress:
-    """``status.progress`` of a job in the form that the core uses."""
-
-    status: ProgressStatus
-
-    @cached_property
-    def progress(self) -> TrainingProgress:
-        """The last report, with the differences to earlier ones."""
-        last = self.status
-        fraction = None if last.percentage is None else last.percentage / 100
-        if fraction is None and last.step is not None and last.total_steps:
-            fraction = min(1.0, last.step / last.total_steps)
-        return TrainingProgress(
-            reported=last.reported_time.timestamp(),
-            fraction=fraction,
-            remaining_seconds=last.remaining_seconds,
-            steps=last.step,
-            remaining_steps=_remaining_steps(last.step, last.total_steps, fraction),
-            loss=last.loss,
-            worst_loss=last.worst_loss,
-            accuracy=last.accuracy,
-            accuracy_gain=last.accuracy_gain,
-            # Bounded again here: earlier versions wrote unbounded values.
-            anchor_seconds=_at_most(last.first_expected_seconds, MAX_SECONDS),
-        )
-
-    @cached_property
-    def speed(self) -> LinearSpeed | None:
-        """Steps per second by number of replicas; None before two reports at one size."""
-        pairs = (
-            (pace_by_size.replicas, pace_by_size.steps_per_second)
-            for pace_by_size in self.status.speeds
-        )
-        pace_by_size = {size: pace for size, pace in pairs if size and SLOWEST <= pace <= FASTEST}
-        try:
-            return fit_speed(pace_by_size) if pace_by_size else None
-        except (CurveFitError, ArithmeticError):
-            return None
-
-    @cached_property
-    def loss(self) -> InverseQuadratic | None:
-        """The loss over the steps (Optimus, section 3.1); None if no such curve fits."""
-        history = self.status.losses
-        try:
-            return fit_loss([p.step for p in history], [p.loss for p in history])
-        except (ValueError, ArithmeticError):  # CurveFitError, or numbers that numpy cannot take
-            return None
-
-
-def progress_of(status: Mapping[str, Any]) -> ReportedProgress | None:
-    """Return the progress in a TrainingJob's status; None if it is absent or invalid."""
-    manifest = status.get("progress")
-    try:
-        if manifest is None:
-            return None
-        # Before a rollback a newer operator may have written unknown fields.
-        return ReportedProgress(ProgressStatus.model_validate(manifest, extra="ignore"))
-    except ValidationError:  # not written by the operator; the next report replaces it
-        return None
-
-
-def _remaining_steps(
-    step: float | None, total: float | None, fraction: float | None
-) -> float | None:
-    if step is None:
-        return None
-    if total is not None:
-        return max(0.0, total - step)
-    return _at_most(step * (1 / fraction - 1), MAX_STEPS) if fraction else None
-
-
-def _at_most(value: float | None, limit: float) -> float | None:
-    """Return ``value``, at most ``limit``; None for None and NaN."""
-    return None if value is None or math.isnan(value) else min(value, limit)
-
-
-def with_report(
-    previous: ReportedProgress | None, report: ProgressReport, now: float, run: ReportedRun
-) -> dict[str, Any]:
-    """Return ``status.progress`` after ``report``, received at ``now`` (POSIX seconds).
-
-    Fields that the report leaves out keep their last value, except the remaining time.
-    """
-    timestamp = datetime.fromtimestamp(now, UTC)
-    old = previous.status if previous else ProgressStatus(reported_time=timestamp)
-    fields = {name: value for name, value in asdict(report).items() if value is not None}
-    new = old.model_copy(
-        update={
-            **fields,
-            "reported_time": timestamp,
-            "progressed_time": timestamp if _is_news(old, report) else old.progressed_time,
-            "remaining_seconds": report.remaining_seconds,
-            "worst_loss": _largest(old.worst_loss, report.loss),
-            "accuracy_gain": _gain(old, report.accuracy),
-            "speeds": _speeds(previous, report.step, now, run),
-            "losses": _losses(old.losses, report),
-        }
-    )
-    progress = with_anchor(ReportedProgress(new).progress, run.attained_seconds, run.started)
-    anchor = {"first_expected_seconds": progress.anchor_seconds}
-    return new.model_copy(update=anchor).to_manifest()
-
-
-def _is_news(old: ProgressStatus, report: ProgressReport) -> bool:
-    """Return whether ``report`` shows progress since the previous report."""
-    fields = {
-        name: value
-        for name, value in asdict(report).items()
-        if name in _TRAINING_FIELDS and value is not None
-    }
-    if not fields:  # only the remaining time can show progress
-        return report.remaining_seconds != old.remaining_seconds
-    return any(getattr(old, name) != value for name, value in fields.items())
-
-
-def _largest(*losses: float | None) -> float | None:
-    return max((loss for loss in losses if loss is not None), default=None)
-
-
-def _gain(old: ProgressStatus, accuracy: float | None) -> float | None:
-    if accuracy is None:
-        return old.accuracy_gain
-    return None if old.accuracy is None else accuracy - old.accuracy
-
-
-def _speeds(
-    previous: ReportedProgress | None, step: float | None, now: float, run: ReportedRun
-) -> tuple[SpeedSeen, ...]:
-    """Return the known speeds, updated by the speed since the last report at the same size."""
-    speeds = previous.status.speeds if previous else ()
-    last = previous.progress if previous else None
-    if last is None or last.steps is None or step is None or last.reported < run.since:
-        return speeds
-    seconds, steps = now - last.reported, step - last.steps
-    if seconds < _MIN_SECONDS or not SLOWEST <= steps / seconds <= FASTEST:
-        return speeds
-    pace_by_size = {speed.replicas: speed.steps_per_second for speed in speeds}
-    earlier = pace_by_size.pop(run.replicas, None)
-    pace = steps / seconds
-    pace = pace if earlier is None else _NEW_WEIGHT * pace + (1 - _NEW_WEIGHT) * earlier
-    recent = [*pace_by_size.items(), (run.replicas, pace)][-MAX_SPEEDS:]
-    return tuple(SpeedSeen(replicas=n, steps_per_second=speed) for n, speed in recent)
-
-
-def _losses(losses: Sequence[LossSeen], report: ProgressReport) -> tuple[LossSeen, ...]:
-    """Return the known losses with the reported one. A full history is thinned by half."""
-    if report.step is None or report.loss is None:
-        return tuple(losses)
-    # A restart resumes from a checkpoint: drop losses of later steps.
-    earlier = [loss for loss in losses if loss.step < report.step]
-    if len(earlier) >= MAX_LOSSES:
-        earlier = [*earlier[:-1:2], earlier[-1]]
-    return (*earlier, LossSeen(step=report.step, loss=report.loss))
-
-
-def pause_seconds(failures: int) -> float:
-    """Return the pause of a gang after ``failures`` failed starts in a row."""
-    # The counter comes from a status and may be any number.
-    return 60.0 * min(2.0 ** min(failures - 1, 5), 30.0)
-
-
-def is_pause(seconds: float, failures: int) -> bool:
-    """Return whether a pause after ``failures`` failed starts lasts for ``seconds`` more."""
-    # A wrong clock must not delay a gang for much longer than its pause. The clocks of two leaders
-    # may differ by seconds.
-    return failures > 0 and 0 < seconds <= pause_seconds(failures) + _CLOCK_SKEW_SECONDS
-
-
-_CLOCK_SKEW_SECONDS: Final = 60.0
 FINISHED = ("Succeeded", "Failed")
 _DISPLACING_REASONS = (Reason.NODE_LOST, *VACATED)
 # Cached properties of JobFacts that depend only on its spec and its tasks.
@@ -298,29 +61,6 @@ _TASK_PROPERTIES: Final = (
 _NO_TEMPLATE: Final = PodTemplate(spec=PodSpec(containers=(Container(name="left-out"),)))
 # Finalizer of ``--cascade=orphan``: the garbage collector removes owner references first.
 _ORPHANS = "orphan"
-
-
-@dataclass(frozen=True, slots=True)
-class TaskPods:
-    """The pods of one task: the task of the core, and their other demands."""
-
-    task: Task
-    claims: PodClaims = NO_CLAIMS
-    labels: Mapping[str, str] = field(default_factory=dict)
-    """Labels of the template and of admission, without the labels that Bireme sets."""
-    names_own_labels: bool = False
-    """Its affinity rules select pods by labels that Bireme sets."""
-    rules: tuple[str, ...] = ()
-    """Messages for demands on other pods that only kube-scheduler checks."""
-    priority_class: str | None = None
-    differences: tuple[PodDifference, ...] = ()
-    """Changes of admission that keep the pods from being bound as planned."""
-    charges: PodCharges = NO_CHARGES
-    images: tuple[str, ...] = ()
-
-
-PodShape: TypeAlias = tuple[str, str, str]
-"""Key of equal treatment by admission: namespace, PriorityClass, template."""
 
 
 @dataclass(frozen=True)
@@ -422,7 +162,7 @@ class JobFacts:
         return tuple(dict.fromkeys(chain.from_iterable(labels)))
 
     def _own_labels(self, place: int) -> dict[str, str]:
-        return _own_labels(self.key[1], self.queue, self.template_pods[place].task)
+        return labels_by_bireme(self.key[1], self.queue, self.template_pods[place].task)
 
     @property
     def queue(self) -> str:
@@ -497,7 +237,7 @@ class JobFacts:
 
     def is_pausing(self, now: float) -> bool:
         """Return whether it pauses after a failed start."""
-        return is_pause(self.retry_time - now, self.start_failures)
+        return waits.is_pause(self.retry_time - now, self.start_failures)
 
     @property
     def earlier_wait_seconds(self) -> float:
@@ -700,7 +440,9 @@ def with_default_queue(job: JobFacts, default_queue: str) -> JobFacts:
     queue = queue_of(None, default_queue)
     raw_tasks = [{"template": msgspec.json.decode(template)} for template in job.templates]
     template_pods = tuple(
-        _template_pods(job.key, job.spec, queue, task, raw["template"], _typed_spec(task, template))
+        pods_of_template(
+            job.key, job.spec, queue, task, raw["template"], typed_spec(task, template)
+        )
         for task, raw, template in zip(job.spec.tasks, raw_tasks, job.templates, strict=True)
     )
     return replace(
@@ -709,7 +451,7 @@ def with_default_queue(job: JobFacts, default_queue: str) -> JobFacts:
         template_pods=template_pods,
         pods=template_pods,
         tasks=tuple(map(_task_of, template_pods)),
-        pod_shapes=tuple(_pod_shapes(job.key, job.spec, queue, raw_tasks, template_pods)),
+        pod_shapes=tuple(pod_shapes(job.key, job.spec, queue, raw_tasks, template_pods)),
     )
 
 
@@ -728,12 +470,12 @@ def _of_new_spec(
         raw_tasks = job.fields["tasks"]
         templates = tuple(msgspec.json.encode(raw["template"]) for raw in raw_tasks)
         try:
-            pod_specs = [*map(_typed_spec, spec.tasks, templates)]
+            pod_specs = [*map(typed_spec, spec.tasks, templates)]
             specs_by_task = zip((task.name for task in spec.tasks), pod_specs, strict=True)
             fault = job_sizes.of_placing(specs_by_task) or job_sizes.of_pods(key, spec, templates)
             if fault is None:
                 template_pods = tuple(
-                    _template_pods(key, spec, queue, task, raw["template"], pod_spec)
+                    pods_of_template(key, spec, queue, task, raw["template"], pod_spec)
                     for task, raw, pod_spec in zip(spec.tasks, raw_tasks, pod_specs, strict=True)
                 )
         except (ValueError, msgspec.ValidationError) as error:
@@ -750,8 +492,8 @@ def _of_new_spec(
         spec=None if spec is None else _without_templates(spec),
         templates=templates,
         spec_hash=spec_digest(raw_tasks),
-        template=_kind_of_work(template_pods, raw_tasks) if template_pods else "",
-        pod_shapes=tuple(_pod_shapes(key, spec, queue, raw_tasks, template_pods))
+        template=kind_of_work(template_pods, raw_tasks) if template_pods else "",
+        pod_shapes=tuple(pod_shapes(key, spec, queue, raw_tasks, template_pods))
         if spec is not None
         else (),
         tasks=tuple(map(_task_of, template_pods)),
@@ -773,35 +515,6 @@ def _without_templates(spec: TrainingJobSpec) -> TrainingJobSpec:
 def _intern(spec: TrainingJobSpec) -> TrainingJobSpec:
     """Return the first of equal specs: many jobs differ only in their names."""
     return spec
-
-
-def _kind_of_work(template_pods: Iterable[TaskPods], raw_tasks: Iterable[dict[str, Any]]) -> str:
-    return spec_digest(
-        [
-            {
-                "role": task.role.value,
-                "replicas": task.replicas,
-                "request": task.request,
-                "programs": _programs(raw["template"]["spec"]),
-            }
-            for task, raw in zip(map(_task_of, template_pods), raw_tasks, strict=True)
-        ]
-    )
-
-
-def _pod_shapes(
-    key: Key,
-    spec: TrainingJobSpec,
-    queue: str,
-    raw_tasks: Iterable[dict[str, Any]],
-    template_pods: Sequence[TaskPods],
-) -> Iterator[PodShape]:
-    for place, raw in enumerate(raw_tasks):
-        parts = [raw["template"]]
-        # Equal templates have different rules if these use labels that Bireme sets.
-        if template_pods and template_pods[place].names_own_labels:
-            parts.append(_own_labels(key[1], queue, template_pods[place].task))
-        yield key[0], spec.priority_class_name or "", spec_digest(parts)
 
 
 def _affinity_fault(
@@ -838,95 +551,3 @@ def _spec(raw: msgspec.Raw) -> tuple[TrainingJobSpec | None, tuple[Reason, str] 
         return None, (Reason.SPEC_INVALID, limit)
     spec, problem = TrainingJobSpec.read(msgspec.json.decode(raw))
     return spec, (Reason.SPEC_INVALID, problem) if problem else None
-
-
-def _programs(spec: dict[str, Any]) -> list[list[Any]]:
-    containers = [*(spec.get("initContainers") or ()), *spec["containers"]]
-    return [[c.get("image"), c.get("command"), c.get("args")] for c in containers]
-
-
-def _own_labels(job: str, queue: str, task: Task) -> dict[str, str]:
-    return {
-        names.JOB_LABEL: job,
-        names.POD_GROUP_LABEL: job,
-        names.TASK_LABEL: task.name,
-        names.ROLE_LABEL: task.role.value,
-        names.QUEUE_LABEL: queue,
-    }
-
-
-def _typed_spec(task: TaskSpec, template: bytes) -> wire.V1PodSpec:
-    """Return the typed pod spec of the template of a task.
-
-    Raises:
-        ValueError: a field has the wrong type.
-    """
-    try:
-        return pods.spec_of_template(template)
-    except msgspec.ValidationError as error:
-        raise ValueError(f"spec.tasks[{task.name}].template.spec: {error}") from error
-
-
-def _template_pods(
-    key: Key,
-    spec: TrainingJobSpec,
-    queue: str,
-    task: TaskSpec,
-    template: dict[str, Any],
-    pod_spec: wire.V1PodSpec,
-) -> TaskPods:
-    """Return the pods of a task by its template; ``pod_spec`` is the typed spec of it."""
-    role = Role(task.role)
-    bare_task = Task(
-        name=task.name,
-        replicas=task.replicas,
-        request=(),
-        role=role,
-        min_replicas=task.min_replicas or 0,
-        max_replicas=task.max_replicas or 0,
-        priority=role.default_priority if task.priority is None else task.priority,
-    )
-    try:
-        template_labels = (template.get("metadata") or {}).get("labels") or {}
-        labels = {**template_labels, **_own_labels(key[1], queue, bare_task)}
-        task_pods = with_spec(TaskPods(bare_task), pod_spec, key[0], labels, pod_spec)
-    except (ValueError, msgspec.ValidationError) as error:
-        raise ValueError(f"spec.tasks[{task.name}].template.spec: {error}") from error
-    if pod_spec.restart_policy == "Always":
-        raise ValueError(
-            f"spec.tasks[{task.name}].template.spec.restartPolicy: Always never ends; "
-            "use Never or OnFailure"
-        )
-    return replace(task_pods, priority_class=spec.priority_class_name)
-
-
-def with_spec(
-    task_pods: TaskPods,
-    spec: wire.V1PodSpec,
-    namespace: str,
-    labels: Mapping[str, str],
-    template: wire.V1PodSpec,
-) -> TaskPods:
-    """Return the pods of a task with the demands of ``spec``, the spec of one of them.
-
-    This pod is in ``namespace``, has ``labels`` and was created from ``template``.
-
-    Raises:
-        ValueError: a quantity or an operator in it cannot be read.
-    """
-    return TaskPods(
-        task=replace(
-            task_pods.task,
-            request=pods.request_of_spec(spec, strict=True),
-            constraints=pods.constraints_of_spec(spec),
-            pod=pod_rules.demands_of_spec(spec, namespace, labels, template),
-            preferences=preferences.of_spec(spec, namespace, labels),
-        ),
-        claims=volume_objects.of_pod(spec),
-        labels={key: value for key, value in labels.items() if key not in names.POD_LABELS},
-        names_own_labels=pod_rules.names_own_labels(template),
-        rules=pod_rules.demands_for_scheduler(spec, template),
-        priority_class=spec.priority_class_name,
-        charges=charges_of(spec),
-        images=pods.images_of_spec(spec),
-    )

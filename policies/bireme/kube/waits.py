@@ -20,6 +20,8 @@ from bireme.core.resources import Amounts
 from bireme.kube import quantities
 from bireme.kube.api.base import MAX_RECORDED_RESOURCES
 
+_CLOCK_SKEW_SECONDS: Final = 60.0
+
 
 @dataclass(frozen=True, slots=True)
 class Wait:
@@ -135,3 +137,16 @@ def _record_uncounted(
         status.pop("uncountedTime")
     elif since is None and not is_counted:
         status["uncountedTime"] = quantities.format_timestamp(now)
+
+
+def pause_seconds(failures: int) -> float:
+    """Return the pause of a gang after ``failures`` failed starts in a row."""
+    # The counter comes from a status and may be any number.
+    return 60.0 * min(2.0 ** min(failures - 1, 5), 30.0)
+
+
+def is_pause(seconds: float, failures: int) -> bool:
+    """Return whether a pause after ``failures`` failed starts lasts for ``seconds`` more."""
+    # A wrong clock must not delay a gang for much longer than its pause. The clocks of two leaders
+    # may differ by seconds.
+    return failures > 0 and 0 < seconds <= pause_seconds(failures) + _CLOCK_SKEW_SECONDS

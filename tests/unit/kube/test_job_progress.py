@@ -12,7 +12,7 @@ from bireme.core.estimates import MAX_SHIFT, apply_progress_report
 from bireme.core.speed import SERIAL_SHARE, InverseQuadratic
 from bireme.core.times import MAX_SECONDS
 from bireme.kube.api.training_job import MAX_LOSSES, MAX_SPEEDS, ProgressStatus
-from bireme.kube.training_jobs import (
+from bireme.kube.progress_reports import (
     MAX_STEPS,
     ProgressReport,
     ReportedProgress,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bireme.core.times import MAX_SECONDS
-from bireme.kube.training_jobs import ProgressReport
+from bireme.kube.progress_reports import ProgressReport
 from bireme_operator.progress import PayloadError, decode
 
 

@@ -8,7 +8,8 @@ import pytest
 from bireme.core.settings import SchedulingSettings
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.pod_builder import AUDIENCE
-from bireme.kube.training_jobs import JobFacts, ProgressReport
+from bireme.kube.progress_reports import ProgressReport
+from bireme.kube.training_jobs import JobFacts
 from bireme.testing import ManualClock
 from bireme_operator.progress_auth import (
     ProgressService,
