@@ -57,7 +57,7 @@ class Adoptions:
 
     async def _adopt(self, group: GroupFacts, view: GangView, now: float) -> None:
         plan = view.plan
-        message = f"{len(plan.members)} pods that run already became its members"
+        message = f"{len(plan.members)} running pods became its members"
         new_status: dict[str, Any] = {
             "phase": "Inqueue",
             "reason": Reason.ADMITTED.value,

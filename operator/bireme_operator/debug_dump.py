@@ -100,7 +100,7 @@ class LastCycles:
             dump["recordLeftOut"] = str(error)
         else:
             if len(record) > MAX_BYTES:
-                dump["recordLeftOut"] = f"it takes {len(record)} bytes of at most {MAX_BYTES}"
+                dump["recordLeftOut"] = f"the record has {len(record)} bytes, more than {MAX_BYTES}"
             else:
                 dump["record"] = record.decode()
         return dump
@@ -140,7 +140,9 @@ class DebugDump:
         """Return the caller's name; raise RequestRefused if they have no permission."""
         user = await self.tickets.user(ticket)
         if wait := self.per_user.take(user.tenant):
-            raise RequestRefused(429, f"one in {_SECONDS_EACH:g} s; try again", wait)
+            raise RequestRefused(
+                429, f"you may get one dump in {_SECONDS_EACH:g} s; try again", wait
+            )
         if not await self.reviews.may(user, nonResourceAttributes={"path": PATH, "verb": "get"}):
             raise RequestRefused(
                 403, f"{user.name} may not get {PATH}: ask for that nonResourceURL"

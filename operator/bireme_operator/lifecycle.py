@@ -135,10 +135,11 @@ def _override_budgets(
     remaining = [pod for pod in existing_pods(view) if not (pod.is_leaving or pod.is_terminal)]
     if not remaining or context.seconds_since(job.key, job.queue_time) < EVICTING_SECONDS:
         return None
-    prefix = (
-        f"{job.status.get('message', '')[:800]}; {len(remaining)} of its pods were kept by a budget"
+    prefix = f"{job.status.get('message', '')[:800]}; a budget kept {len(remaining)} of its pods"
+    message = (
+        f"{prefix} for {EVICTING_SECONDS:.0f} s, and is overridden, because a part of a "
+        "gang cannot run"
     )
-    message = f"{prefix} for {EVICTING_SECONDS:.0f} s, and half a gang does not run"
     return Transition("Restarting", Reason.BUDGET_OVERRIDDEN, message)
 
 
@@ -256,7 +257,7 @@ def _pod_change(job: JobFacts, view: GangView, context: Situation) -> Transition
         if excess:
             message = (
                 f"the API server admitted replica {member.index} of {member.task} with {excess}; "
-                "planned again with that"
+                "the gang is planned again with these amounts"
             )
             if job.last_stop == Reason.PODS_CHANGED:  # admission raises the request every time
                 return _start_failure(job, Reason.PODS_CHANGED, message, member.node, context)
@@ -267,8 +268,8 @@ def _pod_change(job: JobFacts, view: GangView, context: Situation) -> Transition
     for task, labels in context.label_drift(job, view).items():
         pairs = ", ".join(f"{key}={value}" for key, value in sorted(labels.items()))
         message = (
-            f"the API server admitted replicas of {task} with labels {pairs[:600]}, which rules "
-            "over pods ask for; planned again with them"
+            f"the API server admitted replicas of {task} with labels {pairs[:600]}, which pod "
+            "rules select; the gang is planned again with them"
         )
         return Transition("Restarting", Reason.PODS_CHANGED, message, interruptions=1)
     return None
@@ -384,7 +385,7 @@ def _unbound(job: JobFacts, view: GangView, context: Situation) -> Transition | 
     if is_passed_over(job, view, context):
         move = _start_failure(job, reason, summary, node, context)
     else:
-        message = f"{summary}; planning the whole gang again"
+        message = f"{summary}; the whole gang is planned again"
         move = Transition("Restarting", reason, message, interruptions=1)
     return move if _count_unseen(view) else replace(move, silent_plan=view.plan.planned)
 
@@ -392,11 +393,17 @@ def _unbound(job: JobFacts, view: GangView, context: Situation) -> Transition | 
 def silence(gang: JobFacts | GroupFacts, view: GangView, waited: float, context: Situation) -> str:
     """Return a message about pods that have waited ``waited`` seconds without a verdict."""
     if unseen := _count_unseen(view):
-        return f"not on their nodes after {waited:.0f} s, {unseen} of them not created or gated"
-    text = f"not on their nodes after {waited:.0f} s, of which kube-scheduler says nothing"
+        return (
+            f"are not on their nodes after {waited:.0f} s; {unseen} of them do not exist or "
+            "are gated"
+        )
+    text = (
+        f"are not on their nodes after {waited:.0f} s, and kube-scheduler reports nothing "
+        "about them"
+    )
     if is_passed_over(gang, view, context):
-        return f"{text}, although it serves gangs that were planned since"
-    return f"{text}; it binds nobody that was planned since"
+        return f"{text}, although it serves gangs that were planned later"
+    return f"{text}; it binds no pod that was planned later"
 
 
 def is_passed_over(gang: JobFacts | GroupFacts, view: GangView, context: Situation) -> bool:
@@ -425,7 +432,7 @@ def _start_failure(
     return Transition(
         "Restarting",
         reason,
-        f"{message[:800]}; tried again at {retry}",
+        f"{message[:800]}; the next try is at {retry}",
         interruptions=1,
         start_failures=1,
         node=node,
@@ -441,7 +448,7 @@ def _spec_edit(job: JobFacts, view: GangView) -> Transition | None:
     """Start again if an edit changed the pod templates before the gang ran."""
     if job.phase == "Running" or view.is_ready or view.plan.spec_hash == job.spec_hash:
         return None
-    message = "spec.tasks was edited before all replicas ran; the gang starts again as it is now"
+    message = "spec.tasks was edited before all replicas ran; the gang restarts with the new spec"
     return Transition("Restarting", Reason.TASKS_EDITED, message, interruptions=1)
 
 

@@ -204,4 +204,4 @@ def _outlook_of(answer: OutlookAnswer, snapshot: ClusterSnapshot) -> Outlook:
         )
         return Outlook(answer.now, answer.until, prospects, answer.cycles, Cut(answer.cut))
     except (KeyError, ValueError) as error:
-        raise QuestionFailed("unreadable", f"its answer is of other gangs: {error!r}") from error
+        raise QuestionFailed("unreadable", f"its answer names other gangs: {error!r}") from error

@@ -305,8 +305,8 @@ class PodGroups:
         if waited <= context.bind_timeout_seconds:
             return None
         return (
-            f"{count} of minMember {needed} pods have places, and none were found for others in "
-            f"{waited:.0f} s"
+            f"{count} of minMember {needed} pods have places, and no places for others were found "
+            f"in {waited:.0f} s"
         )
 
     def forget(self, uids: Container[str]) -> None:
@@ -408,7 +408,7 @@ class PodGroups:
         new_status["waitSeconds"] = int(group.status.get("waitSeconds") or 0)
         if "request" in group.status:
             new_status["request"] = group.status["request"]
-        new_status["message"] = f"{failure.message}; tried again at {retry}"
+        new_status["message"] = f"{failure.message}; the next try is at {retry}"
         await self._take_back(group, view, bound_members, failure.message, now, new_status)
 
     async def _roll_back(
@@ -470,7 +470,8 @@ class PodGroups:
         reason = Reason.STOPPING.value
         if group.status.get("reason") != reason:
             message = cleaned(
-                f"{cause}; asked again for {lifecycle.EVICTING_SECONDS:.0f} s at most"
+                f"{cause}; the eviction is tried again for at most "
+                f"{lifecycle.EVICTING_SECONDS:.0f} s"
             )
             new_status = {**group.status, "reason": reason, "message": message}
             await self._write(group, new_status)
@@ -735,7 +736,9 @@ def waiting_status(
     if hold.position is not None:
         new_status["queuePosition"] = hold.position
     if group.plan is not None:
-        new_status["message"] = cleaned(f"{hold.gang.replicas} more wait to join: {hold.message}")
+        new_status["message"] = cleaned(
+            f"{hold.gang.replicas} more pods wait to join: {hold.message}"
+        )
         return new_status
     new_status["phase"] = "Interrupted" if new_status.get("phase") == "Interrupted" else "Pending"
     message = new_status["message"] = cleaned(hold.message)

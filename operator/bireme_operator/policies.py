@@ -394,8 +394,8 @@ class Policies:
         next_one = f"SchedulingPolicy {instead} decides" if instead else "the settings decide"
         if stats.lately_overruled >= MAX_OVERRULED:
             return Reason.RULES_ANSWERED, (
-                f"the rules had to answer in its place in {stats.lately_overruled} of its latest"
-                f" {LATEST_CYCLES} cycles, at last because {stats.latest_fault}; {next_one} now"
+                f"the rules answered in its place in {stats.lately_overruled} of its latest "
+                f"{LATEST_CYCLES} cycles; the latest fault: {stats.latest_fault}; {next_one} now"
             )
         evidence, rollout = self.evidence(policy), policy.rollout
         if evidence is None:

@@ -98,7 +98,7 @@ def decode(body: bytes) -> ProgressReport:
         status = _DECODER.decode(body).trainer_status
     except (msgspec.DecodeError, RecursionError) as error:
         raise PayloadError(
-            f"the body is no report: {error}; send {{'trainerStatus': {{...}}}} as of KEP-2779"
+            f"the body is not a report: {error}; send {{'trainerStatus': {{...}}}} as of KEP-2779"
         ) from error
     metrics = status.metrics or []
     if len(metrics) > _MAX_METRICS:
@@ -143,7 +143,7 @@ _REFUSAL: Final = {
     "properties": {"status": {"type": "integer"}, "message": {"type": "string"}},
 }
 _REFUSALS: Final = {
-    "400": "The body is no report, or a number in it is none",
+    "400": "The body is not a report, or one of its numbers is not a number",
     "401": "No token for this endpoint, or none that the API server accepts",
     "403": "The pod is no live member of the job",
     "404": "No such TrainingJob in the namespace of the pod",

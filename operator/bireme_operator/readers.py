@@ -83,7 +83,7 @@ class Readers:
         """
         user = await self.tickets.user(request.headers.get(TICKET_HEADER, ""))
         if wait := self._requests.take(user.tenant):
-            raise RequestRefused(429, "one in a second is enough; try again", wait)
+            raise RequestRefused(429, "you may send one request a second; try again", wait)
         keep_connection(request)
         return Reader(user.digest, user)
 

@@ -176,7 +176,7 @@ class NodeHealth:
         """Return a message if other pods took the room of a planned pod; else empty."""
         since = self._overfull_since.get(name)
         if since is not None and self.clock() - since >= _OVERFULL_SECONDS:
-            return "the planned room was taken by another pod"
+            return "another pod took the planned room"
         return ""
 
 

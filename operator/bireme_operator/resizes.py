@@ -113,4 +113,4 @@ def _shrunk_message(lost: Mapping[Member, str]) -> str:
     (member, cause), *rest = lost.items()
     suffix = f" (and without {len(rest)} more)" if rest else ""
     name = f"replica {member.index} of {member.task} on node {member.node}"
-    return f"goes on without {name}{suffix}: {cause}"[:1000]
+    return f"continues without {name}{suffix}: {cause}"[:1000]

@@ -125,7 +125,10 @@ async def test_what_runs_there_is_moved_and_what_waits_says_why(
         submit(api, training_job("next", task(replicas=8)))
         submit(api, training_job("wide", task(replicas=16)))
         await until(lambda: status(api, "wide").get("reason") == "MaintenanceAhead")
-        assert f"kept off node {there} for maintenance from" in status(api, "wide")["message"]
+        assert (
+            f"may not use node {there} because of maintenance from"
+            in status(api, "wide")["message"]
+        )
         await until(lambda: "kept off node" in status(api, "next").get("message", ""))
         assert status(api, "next")["reason"] == "WaitingForCapacity"
         api.store.delete(JOBS, ("default", "wide"), {})

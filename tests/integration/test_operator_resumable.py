@@ -40,7 +40,7 @@ def stopped(api: FakeApi) -> list[str]:
     return [e["message"] for e in events_about(api, "TrainingJob") if e["reason"] == "Preempted"]
 
 
-UNSAID = "it has neither said so (spec.runPolicy.resumable: true) nor reported a checkpoint"
+UNSAID = "spec.runPolicy.resumable is not set, and it has reported no checkpoint"
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,8 @@ def test_a_new_job_is_told_when_where_behind_whom_and_what_is_sooner(ask: Asker)
     assert (status, err) == (0, "")
     waits = (
         "WaitingBehind: fits now, but would take places kept for default/large from "
-        "2001-09-09T01:56:40Z on; a spec.estimatedDuration that ends before lets it start; 1 ahead"
+        "2001-09-09T01:56:40Z on; with a spec.estimatedDuration that ends before then it may "
+        "start; 1 ahead"
     )
     assert out.splitlines() == [
         "TrainingJob default/new: 4 worker, queue default, priority 0, runs 1h",

@@ -178,7 +178,7 @@ def _row(prospect: Prospect, now: float, accelerators: Accelerators) -> list[str
     if prospect.start is None:
         start = "not foreseen"
     elif prospect.start <= now:
-        start = "as soon as what runs there ends"  # no time is known
+        start = "when the gangs there end"  # no time is known
     else:
         start = f"in {duration(prospect.start - now)}, {clock_time(prospect.start)}"
     return [

@@ -268,7 +268,7 @@ def _start(foreseen: ExpectedStart, now: float) -> str:
     if foreseen.begins is Begins.AFTER_STOPS:
         return "as soon as those that make room are gone"
     if foreseen.begins is Begins.AFTER_ENDS:
-        return "as soon as what runs there ends, which does not say when"
+        return "when the gangs there end, at an unknown time"
     return f"in {duration(foreseen.start - now)}, {clock_time(foreseen.start)}"
 
 

@@ -59,8 +59,8 @@ def test_gangs_beyond_the_pending_limit_wait_with_their_number_and_stand_in_no_w
     third, fourth = hold_of(decision, "a2"), hold_of(decision, "a3")
     assert (third.reason, third.position, fourth.position) == (BEYOND, 1, 2)
     assert third.message == (
-        "number 3 in the line of its namespace, of which 2 are looked at in a cycle:"
-        " namespacePendingLimit is 2"
+        "number 3 of the waiting gangs of its namespace; a cycle considers the first 2: "
+        "namespacePendingLimit is 2"
     )
 
 
@@ -72,8 +72,8 @@ def test_a_shape_counts_once_and_as_the_square_of_its_tasks() -> None:
         assert started(decision) == ["a0", "b0", "a1", "a2", "a3"][: looked_at + 1]
     hold = hold_of(run_cycle(seen(*waiting, namespace_shape_limit=5), FIFO), "a3")
     assert hold.message == (
-        "number 4 in the line of its namespace, of which 3 are looked at in a cycle:"
-        " their shapes differ so much that they use up namespaceShapeLimit, 5"
+        "number 4 of the waiting gangs of its namespace; a cycle considers the first 3: their "
+        "different shapes use up namespaceShapeLimit, 5"
     )
 
 
