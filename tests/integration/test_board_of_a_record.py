@@ -95,7 +95,7 @@ def test_what_if_is_answered_in_the_words_of_the_command_line(
             ("replicas.worker=many", "replicas.worker: 'many' is not a whole number"),
             ("replicas.chief=1", "replicas: short has no task 'chief'"),
             ("try=queue", "'queue' is no option; write name=value"),
-            ("class=high&class-value=top", "class-value: 'top' is no value; write a whole number"),
+            ("class=high&class-value=top", "class-value: 'top' is not a whole number; write one"),
             ("queue=lost", "queue: there is no queue 'lost'"),
         ):
             plain.goto(f"{visitor.base}/what-if/default/short?seconds=1&{given}")

@@ -115,7 +115,7 @@ async def test_the_release_that_waits_for_another_is_named(api: FakeApi, doctor:
     for namespace in ("bireme-system", "second"):
         operator_of(api, namespace)
     message = "the operator in second waits for the release in bireme-system"
-    helps = "helm uninstall one of the releases; the other goes on within a lease"
+    helps = "helm uninstall one of the releases; the other leads when the lease ends"
     assert await doctor("operator leads", "note") == [f"{message} {helps}"]
 
 
@@ -132,7 +132,7 @@ async def test_gangs_that_nobody_looks_after_are_named(api: FakeApi, doctor: Doc
     job(api, "in-time", 400, {}, starting)
     job(api, "runs", 400, {"runPolicy": limit}, {**starting, "phase": "Running"})
     unseen, stuck = await doctor("gangs", "wrong")
-    assert unseen.startswith("nothing is written on default/unseen: no operator")
+    assert unseen.startswith("default/unseen have no status: no operator")
     named = "default/by-its-queue (6 min), default/own (6 min)"
     assert f"Starting for longer than their start limit: {named} the operator" in stuck
     for name in ("unseen", "own", "by-its-queue"):

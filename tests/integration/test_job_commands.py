@@ -70,7 +70,7 @@ async def test_by_labels_all_are_cancelled_that_have_not_ended(
     assert (status, out) == (0, "No job that has not ended has these labels.\n")
     for wrong in (("a", "-l", "team=nlp"), ()):
         status, _, err = await output(capsys, "cancel", *wrong, *end)
-        assert (status, "one of the two" in err) == (2, True)
+        assert (status, "but not both" in err) == (2, True)
 
 
 async def test_none_is_cancelled_where_one_name_is_wrong(
@@ -243,4 +243,4 @@ async def test_a_watched_list_goes_on_with_what_can_be_seen_to_change(
     ]
     assert len({line.index("default") for line in out.splitlines()[1:]}) == 1, "aligned"
     status, _, err = await output(capsys, *asked, "-o", "json")
-    assert (status, "argument -w: shows text, wide or name" in err) == (2, True)
+    assert (status, "argument -w: works with -o text, wide or name" in err) == (2, True)

@@ -96,7 +96,7 @@ async def test_a_reader_is_told_of_their_jobs_and_no_name_of_others(
     assert "position 2, behind 1 gang" in out
     assert "by the policy of the settings" in out
     code, _, err = await output(capsys, *asked, "class=high", "--priority-class", "high=1")
-    assert (code, "has a meaning with --record alone" in err) == (2, True)
+    assert (code, "needs --record" in err) == (2, True)
     del api.documents[PROXY]
     code, _, err = await output(capsys, *asked, "class=high")
     assert (code, "have operator.settings.outlook set to true" in err) == (1, True)

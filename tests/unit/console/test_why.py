@@ -168,7 +168,7 @@ def test_the_table_has_a_line_per_gang() -> None:
                               "START", "REASON"]  # fmt: skip
     assert row.split() == ["1", "team", "a", "q", "8", "0.5", "30", "min", "-",
                            "WaitingForCapacity"]  # fmt: skip
-    assert table([], NOW) == "Nobody waits.\n"
+    assert table([], NOW) == "No job waits.\n"
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def test_it_starts_on_another_node_and_says_nothing_of_it() -> None:
 
 
 def test_what_waits_says_which_nodes_it_is_kept_off_and_what_helps() -> None:
-    when = "for maintenance from 1970-01-01T02:00:00Z to 1970-01-01T04:00:00Z"
+    when = "from 1970-01-01T02:00:00Z to 1970-01-01T04:00:00Z"
     only = a_gang("only", a_task(8))
     (held,) = decide(a_world(only, nodes=ONE)).held
     assert (held.gang, held.reason, held.position) == (only, Reason.MAINTENANCE_AHEAD, None)
