@@ -28,7 +28,7 @@ from bireme.rl.lookup import PolicySource
 from bireme_operator.progress_auth import RequestRefused
 from bireme_operator.rate_limiter import RateLimiter
 from bireme_operator.readers import refusal
-from bireme_operator.reviews import Reviews
+from bireme_operator.reviews import AccessReviews
 from bireme_operator.tickets import TICKET_HEADER, Tickets
 
 PATH: Final = "/debug/dump"
@@ -111,7 +111,7 @@ class DebugDump:
     """Serves the dump; ``last`` gives the cycles of this process, None if it does not lead."""
 
     tickets: Tickets
-    reviews: Reviews
+    reviews: AccessReviews
     last: Callable[[], LastCycles | None]
     facts: Callable[[], Mapping[str, Any]]
     per_user: RateLimiter
@@ -158,4 +158,4 @@ def make(
 ) -> DebugDump:
     """Return the endpoint; ``clock`` gives monotonic seconds."""
     per_user = RateLimiter(1 / _SECONDS_EACH, 5, clock)
-    return DebugDump(tickets, Reviews(tickets.client), last, facts, per_user)
+    return DebugDump(tickets, AccessReviews(tickets.client), last, facts, per_user)

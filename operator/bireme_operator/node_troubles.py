@@ -74,7 +74,7 @@ class _Avoidance:
 
 
 @dataclass(slots=True)
-class NodeTroubles:
+class NodeHealthHistory:
     """Nodes in trouble; ``clock`` is monotonic seconds, ``suspected`` a gauge by node."""
 
     state: ClusterState

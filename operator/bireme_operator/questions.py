@@ -30,7 +30,7 @@ class QuestionFailed(Exception):  # noqa: N818  # an outcome, not a malfunction
 
 
 @dataclass(slots=True)
-class Questions:
+class WorkerProcess:
     """Asks questions, one after another.
 
     Attributes:

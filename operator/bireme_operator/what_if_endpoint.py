@@ -35,7 +35,7 @@ from bireme.replay.what_if import (
 from bireme_operator.outlooks import Decided, Outlooks
 from bireme_operator.progress_auth import RequestRefused
 from bireme_operator.questions import QuestionFailed
-from bireme_operator.readers import MAX_NAMESPACES, Reader, Readers, refusal
+from bireme_operator.readers import MAX_NAMESPACES, HttpCallers, Reader, refusal
 
 PATH: Final = "/what-if"
 VERSION: Final = "what-if.bireme.dev/v1"
@@ -74,7 +74,7 @@ class WhatIfEndpoint:
         clock: Monotonic seconds.
     """
 
-    readers: Readers
+    readers: HttpCallers
     leading: Callable[[], Leading | None]
     clock: Callable[[], float] = time.monotonic
     _asking: dict[str, frozenset[str]] = field(default_factory=dict)

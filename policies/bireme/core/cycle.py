@@ -13,7 +13,7 @@ from typing import Final, ParamSpec
 import numpy as np
 
 from bireme.core import messages, preferences
-from bireme.core.canary import Deciders, OverruledError
+from bireme.core.canary import OverruledError, PolicySet
 from bireme.core.decision import Action, Admit, Decision, Hold, Preempt, Reservation, Resize
 from bireme.core.elastic import larger, smaller
 from bireme.core.gangs import Gang, Key
@@ -35,14 +35,14 @@ from bireme.core.returns import returning_gangs, returning_place, sizes_of_start
 from bireme.core.running import RunningGang
 from bireme.core.scale_up import ReclaimableUsage, ScaleUp
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.core.turns import MIN_VISITS, OverLimitGang, Turns, within_limit
+from bireme.core.turns import MIN_VISITS, CycleBudget, OverLimitGang, within_limit
 
 _P = ParamSpec("_P")
-_ONE_TURN: Final = Turns()
+_ONE_TURN: Final = CycleBudget()
 
 
 def run_cycle(
-    snapshot: ClusterSnapshot, policy: Policy, explain: bool = True, turns: Turns = _ONE_TURN
+    snapshot: ClusterSnapshot, policy: Policy, explain: bool = True, turns: CycleBudget = _ONE_TURN
 ) -> Decision:
     """Decide on the waiting gangs of ``snapshot``, and on running ones that must change.
 
@@ -53,7 +53,7 @@ def run_cycle(
     windows = Maintenance.of(snapshot, explain)
     if windows is not None:
         snapshot = windows.snapshot
-    deciders = Deciders(policy, snapshot)
+    deciders = PolicySet(policy, snapshot)
     # A learned placer knows only the nodes of the snapshot, so the rules place gangs on new nodes.
     new_nodes = CheckedPlacer(policy.rules or policy, snapshot) if snapshot.growable else None
     # No moves while maintenance is planned: the target node could be excluded next.
@@ -71,10 +71,10 @@ def run_cycle(
 
 def _decide(
     snapshot: ClusterSnapshot,
-    deciders: Deciders,
+    deciders: PolicySet,
     new_nodes: CheckedPlacer | None,
     explain: bool,
-    turns: Turns,
+    turns: CycleBudget,
     may_move: bool,
 ) -> Decision:
     """Return the decision of ``deciders``; raises OverruledError as they do.
@@ -178,7 +178,7 @@ def _decide(
 
 
 def _in_turn(
-    urgent: Sequence[Ranked], ordinary: Sequence[Ranked], queues: QueueTree, turns: Turns
+    urgent: Sequence[Ranked], ordinary: Sequence[Ranked], queues: QueueTree, turns: CycleBudget
 ) -> Iterator[Ranked]:
     """Yield ``urgent``, then ``ordinary``, in the order in which the cycle visits them."""
     for group in turns.groups(urgent, ordinary):
@@ -683,7 +683,7 @@ class AdmissionPass:
 
 
 def _late_beyond_line(
-    ranked: Sequence[Ranked], snapshot: ClusterSnapshot, turns: Turns
+    ranked: Sequence[Ranked], snapshot: ClusterSnapshot, turns: CycleBudget
 ) -> set[str]:
     """Return uids of gangs past their wait bound that exceed their namespace's limit.
 

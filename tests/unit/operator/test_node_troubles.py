@@ -20,7 +20,7 @@ from bireme.kube.plans import Member, PlanFacts
 from bireme.testing import GPU, ManualClock, a_gang, a_node, a_snapshot, a_task
 from bireme_operator.lifecycle import Transition
 from bireme_operator.metrics import OperatorMetrics
-from bireme_operator.node_troubles import NodeTroubles
+from bireme_operator.node_troubles import NodeHealthHistory
 from bireme_operator.status_writer import StatusWriter
 from testbed.objects.facts import (
     CREATED,
@@ -53,7 +53,7 @@ class World:
             self.state.put_node(("", node.name), through_the_wire(node_manifest(node), wire.V1Node))
         self.events: list[tuple[Any, ...]] = []
         self.metrics = OperatorMetrics()
-        self.troubles = NodeTroubles(
+        self.troubles = NodeHealthHistory(
             self.state, cast(StatusWriter, self), self.metrics.suspected, self.clock
         )
 
