@@ -11,13 +11,13 @@ Two limits end a cycle before it has considered every gang.
     NeverFits verdict come last: no gang waits for them. The first gang is always within the limit,
     whatever its shape.
 
-2.  **The time of a cycle** (:class:`CycleBudget`). The cycle visits gangs in order until the time is up.
-    It does not reach the rest: they keep their last verdict, and no later gang passes them. In the
-    next cycle the missed namespaces go first, the most often missed before the others. The policy's
-    order then holds within a namespace, and between namespaces missed equally often. Two gangs
-    precede them all: the first gang that lost a node or is past its wait bound, and the gang with
-    the reservation. They keep their places whatever the rotation. So each namespace has its turn
-    after at most as many cycles as there are namespaces, and the wait bound still holds.
+2.  **The time of a cycle** (:class:`CycleBudget`). The cycle visits gangs in order until the time
+    is up. It does not reach the rest: they keep their last verdict, and no later gang passes them.
+    In the next cycle the missed namespaces go first, the most often missed before the others. The
+    policy's order then holds within a namespace, and between namespaces missed equally often. Two
+    gangs precede them all: the first gang that lost a node or is past its wait bound, and the gang
+    with the reservation. They keep their places whatever the rotation. So each namespace has its
+    turn after at most as many cycles as there are namespaces, and the wait bound still holds.
 
 The caller measures time; without a clock, as in the simulator, the time never ends.
 """

@@ -58,7 +58,7 @@ class Explains(InOrder):
 
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
         ranked = super().order(gangs, snapshot)
-        return [replace(each, why=partial(self.why, each.gang)) for each in ranked]
+        return [replace(each, explain=partial(self.why, each.gang)) for each in ranked]
 
 
 def short_ones_first(gang: Gang) -> tuple[ScoreFactor, ...]:
