@@ -114,8 +114,11 @@ def _capacity() -> dict[str, Sequence[str]]:
 def _limits() -> dict[str, Sequence[str]]:
     quota = Quota("team-a", "compute", hard={"requests." + GPU: 16}, used={})
     excess = {"requests." + GPU: (8, 12, 16), "limits.cpu": (2000, 3000, 4000)}
+    alone = {"requests." + GPU: (20, 0, 16), "limits.cpu": (5000, 0, 4000)}
     growable = replace(_SNAPSHOT, growable=(a_pool(room=2),))
-    labelled = replace(_OWN, queue="lab", queue_source="label bireme.dev/default-queue of namespace 'team-a'")
+    labelled = replace(
+        _OWN, queue="lab", queue_source="label bireme.dev/default-queue of namespace 'team-a'"
+    )
     capped = replace(_OWN, min_runtime_seconds=7200.0)
     settings = SchedulingSettings()
     over = [
@@ -129,9 +132,9 @@ def _limits() -> dict[str, Sequence[str]]:
         "above_limit": [
             messages.above_limit("lab", limited, {GPU: (12, 8)}) for limited in ("lab", "org")
         ],
-        "beyond_limit": [messages.beyond_limit("lab", _EXCESS)],
+        "beyond_limit": [messages.beyond_limit("lab", {GPU: (20, 0, 16)})],
         "over_quota": [messages.over_quota(quota, excess)],
-        "beyond_quota": [messages.beyond_quota(quota, excess)],
+        "beyond_quota": [messages.beyond_quota(quota, alone)],
         "claim_in_use": [
             messages.claim_in_use(("default", "data"), user) for user in (_OTHER, None)
         ],
@@ -139,7 +142,7 @@ def _limits() -> dict[str, Sequence[str]]:
         "runtime_cap_note": [messages.runtime_cap_note(capped, _SNAPSHOT)],
         "beyond_line": [messages.beyond_line(entry, settings) for entry in over],
         "scaling_up": [
-            messages.scaling_up({"a": 1, "b": 2}, [a_pool("late", coming=2, asked_at=0.0)], 600.0)
+            messages.scaling_up({"a": 1, "b": 2}, [a_pool("late", coming=2, asked_at=60.0)], 600.0)
         ],
     }
 
@@ -207,17 +210,14 @@ def _starts() -> dict[str, Sequence[str]]:
 
 def _stops() -> dict[str, Sequence[str]]:
     models = ("Tesla-V100-SXM2-32GB", "NVIDIA-H100-80GB-HBM3")
-    nodes = [
-        a_node(f"n{at}", labels={GPU_MODEL_LABEL: model}) for at, model in enumerate(models)
-    ]
+    nodes = [a_node(f"n{at}", labels={GPU_MODEL_LABEL: model}) for at, model in enumerate(models)]
     fast = a_snapshot(nodes, now=HOUR)
     slow_run = a_running_gang(a_gang("own", a_task(1, 8)), fast.nodes)
     target = placement_at({"worker": {"n1": 1}}, fast.nodes)
     runs = [a_running_gang(gang, _TABLE) for gang in (_OTHER, _FOREIGN)]
     reasons = ("which has a higher priority class", "which has had less service")
     claims = [
-        messages.claim(_entry(_OWN, 2.0, reason), _entry(_OTHER, 1.0, reason))
-        for reason in reasons
+        messages.claim(_entry(_OWN, 2.0, reason), _entry(_OTHER, 1.0, reason)) for reason in reasons
     ]
     claims += [
         messages.claim(_entry(_OWN, 1.0), _entry(_OTHER, 1.0), is_opportunistic)

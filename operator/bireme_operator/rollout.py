@@ -119,8 +119,8 @@ def in_words(outcome: Outcome | None, spec: RolloutSpec) -> str:
     return (
         f"with its decisions gangs would take {abs(outcome.regret_seconds):.1f} s {change} "
         f"({abs(outcome.share):.1%}) on average; the interval of the saving is "
-        f"{_interval(outcome)}; {outcome.samples} of {spec.minimum_samples} samples are taken; "
-        f"the margin is {spec.margin:.1%}"
+        f"{_interval(outcome)}, from {outcome.samples} samples (at least {spec.minimum_samples} "
+        f"are needed); the margin is {spec.margin:.1%}"
     )
 
 

@@ -74,8 +74,11 @@ async def test_it_is_announced_listed_and_called_off(
     ("arguments", "exit_status", "message"),
     [
         (["n0"], 2, "argument --until: is missing; give the time at which the nodes are back"),
-        (["--until=2h"], 2, "argument NODE: name the nodes, or use --list to see what is "
-                            "announced"),
+        (
+            ["--until=2h"],
+            2,
+            "argument NODE: name the nodes, or use --list to see what is announced",
+        ),
         (["n0", "--until=soon"], 2, "argument --until: 'soon' is no time; write"),
         (["n0", "--until=2000-01-01T00:00:00Z"], 2, "2000-01-01T00:00:00Z is not after now"),
         (["n0", "--from=3h", "--until=2h"], 2, "is not after the beginning"),

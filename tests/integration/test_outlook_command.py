@@ -59,7 +59,7 @@ async def test_positions_reasons_and_ranges_are_told(
         "2 gangs wait at 2030-01-01T00:00:00Z, 40 s ago; 1 have a start by the policy of the "
         "settings: the forecast covers all gangs that can start."
     )
-    assert assumed.startswith("Nobody arrives in this")
+    assert assumed.startswith("The forecast assumes that no gangs arrive")
     assert header.split()[:3] == ["POS", "GANG", "QUEUE"]
     assert first.split()[:5] == ["1", "red/first", "q", "8", "WaitingForCapacity"]
     assert first.endswith(f"{RANGE['earliest']} to {RANGE['latest']} (90 %)")

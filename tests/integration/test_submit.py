@@ -170,7 +170,7 @@ async def test_a_file_that_is_none_is_named(sender: Sender) -> None:
     assert status == 2
     assert "'never' is no duration" in err
     status, _, err = await sender.submit()
-    assert "holds no manifest" in err
+    assert "has no manifest" in err
 
 
 def serve_what_the_examples_need(api: FakeApi) -> None:

@@ -253,7 +253,7 @@ def test_class_that_cannot_be_made_is_one_line(
     assert main([*SMALL, "--policy", name]) == 2
     error = capsys.readouterr().err
     assert error == (
-        f"bireme: argument --policy: {name!r} cannot be made: ZeroDivisionError: no luck\n"
+        f"bireme: argument --policy: {name!r} cannot be created: ZeroDivisionError: no luck\n"
     )
 
 

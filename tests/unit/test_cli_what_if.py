@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from bireme.cli import main
+from bireme.cli.what_if import ASSUMPTIONS
 from bireme.core.queues import Queue
 from bireme.core.settings import SchedulingSettings
 from bireme.kube import names
@@ -90,8 +91,8 @@ def test_a_new_job_is_told_when_where_behind_whom_and_what_is_sooner(ask: Asker)
     assert (status, err) == (0, "")
     waits = (
         "WaitingBehind: fits now, but would take places kept for default/large from "
-        "2001-09-09T01:56:40Z on; with a spec.estimatedDuration that ends before then it may "
-        "start; 1 ahead"
+        "2001-09-09T01:56:40Z on; it may start with a spec.estimatedDuration that ends before "
+        "then; 1 ahead"
     )
     assert out.splitlines() == [
         "TrainingJob default/new: 4 worker, queue default, priority 0, runs 1h",
@@ -104,8 +105,7 @@ def test_a_new_job_is_told_when_where_behind_whom_and_what_is_sooner(ask: Asker)
         "sooner    with estimate 8m20s: at once",
         "no sooner with 3 worker, 2 worker, 1 worker",
         "",
-        "The forecast assumes that no gangs arrive, nothing fails, and all run as long as "
-        "estimated.",
+        ASSUMPTIONS,
     ]
 
 

@@ -23,7 +23,7 @@ COMMANDS: Final = {
     "simulate": "compare policies on a workload, with the scheduling cycle of the operator",
     "replay": "show the decisions that other policies would have made on an operator's record",
     "tune": "fit rules, constants and the learned index to a record; accept only a policy that "
-            "wins",
+    "wins",
     "outlook": "predict the start of every waiting gang, by the leader or from a record",
     "train": "train a learned policy: a folder with its checkpoint and its curves",
     "evaluate": "compare a learned policy with its rivals, on the same seeds",
@@ -33,7 +33,7 @@ COMMANDS: Final = {
     "why": "explain why a job waits or where it runs: the dominant reason first, with a remedy",
     "queue": "list the waiting gangs of all queues, the next to start first",
     "ui": "open a board in the browser: capacity, queues, jobs and reasons, of a cluster or a "
-          "record",
+    "record",
     "list": "list the jobs and gangs of a namespace: phase, reason, queue, position, size, age",
     "top": "watch the cluster: queues, running and waiting jobs; live, until Ctrl-C",
     "usage": "report the use and waste of devices, by queue, namespace or pool",

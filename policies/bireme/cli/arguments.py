@@ -93,7 +93,7 @@ def add_record(
         default="",
         metavar="FOLDER",
         help="folder of the checkpoints that decided during the record; not needed for those "
-             "that come with Bireme",
+        "that come with Bireme",
     )
     add_policy_class(parser)
 
@@ -107,7 +107,7 @@ def add_policy_class(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="MODULE:CLASS",
         help="a class of yours that the record names as a policy and that may be imported; "
-             "repeatable; default: only those of Bireme",
+        "repeatable; default: only those of Bireme",
     )
 
 
@@ -122,7 +122,7 @@ def add_what_if(parser: argparse.ArgumentParser) -> None:
         type=pair,
         metavar="KEY=VALUE",
         help="a change that may make the start sooner: replicas=8 or replicas.TASK=8, "
-             "queue=NAME, class=NAME or estimate=2h; repeatable",
+        "queue=NAME, class=NAME or estimate=2h; repeatable",
     )
     add(
         "--priority-class",
@@ -176,8 +176,9 @@ def shard(text: str) -> tuple[int, int]:
     """Return (I, N) of ``I/N``: the Ith of N shares, counted from 0."""
     which, slash, of = text.partition("/")
     if not (slash and which.isdigit() and of.isdigit() and int(which) < int(of)):
-        raise argparse.ArgumentTypeError(f"{text!r} is no share; write for example 0/4, 1/4, 2/4 "
-                                         "or 3/4")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no share; write for example 0/4, 1/4, 2/4 or 3/4"
+        )
     return int(which), int(of)
 
 

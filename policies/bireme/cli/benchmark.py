@@ -61,7 +61,7 @@ def _add_scope(parser: argparse.ArgumentParser) -> None:
         choices=get_args(Part),
         default=Scope().part,
         help="part of a family to play: test judges policies that were chosen on the other "
-             "parts; default: %(default)s",
+        "parts; default: %(default)s",
     )
     add(
         "--blocks",

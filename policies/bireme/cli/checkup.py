@@ -173,11 +173,14 @@ async def _admission(reader: ClusterReader, facts: Installation) -> Findings:
         message = "you may not list ValidatingAdmissionPolicies and their bindings"
         return [Finding("admission", State.UNKNOWN, message)]
     if not policies and not bindings:
-        message = ("Bireme's admission policies are missing: anyone who creates pods may set "
-                  "Bireme's labels")
+        message = (
+            "Bireme's admission policies are missing: anyone who creates pods may set "
+            "Bireme's labels"
+        )
         return [
-            Finding("admission", State.NOTE, message, "helm upgrade with the default value of "
-                                                      "admission")
+            Finding(
+                "admission", State.NOTE, message, "helm upgrade with the default value of admission"
+            )
         ]
     policy_names = {policy["metadata"]["name"] for policy in policies}
     bound_names = {binding["spec"]["policyName"] for binding in bindings}

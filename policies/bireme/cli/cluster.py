@@ -179,10 +179,18 @@ def add_target(
             help="all namespaces; an error if you may not read them; overrides -n",
         )
     if namespaced:
-        add("-n", "--namespace", metavar="NAME", help="default: the namespace of the context, or "
-                                                      "of the pod")
-    add("--kubeconfig", type=Path, metavar="FILE", help="default: as for kubectl, or the pod's "
-                                                        "account")
+        add(
+            "-n",
+            "--namespace",
+            metavar="NAME",
+            help="default: the namespace of the context, or of the pod",
+        )
+    add(
+        "--kubeconfig",
+        type=Path,
+        metavar="FILE",
+        help="default: as for kubectl, or the pod's account",
+    )
     add("--context", metavar="NAME", help="a context of the kubeconfig; default: the current one")
     add("--as", dest="user", type=_identity, metavar="USER", help="a user to impersonate")
     add(

@@ -337,7 +337,7 @@ _INSTEAD_OF_PLUGINS: Final = {
 _NO_COUNTERPART: Final = {
     "minSuccess": "the job succeeds when all training replicas have succeeded",
     "networkTopology": "gangs are placed in the smallest topology domain that holds them, by the "
-                       "operator's topology levels; a gang that fits no single domain is spread",
+    "operator's topology levels; a gang that fits no single domain is spread",
 }
 _NO_TASK_COUNTERPART: Final = {
     "topologyPolicy": "Bireme ignores NUMA nodes; the kubelet's topology manager still applies",
@@ -744,8 +744,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TASK=ROLE",
         help=f"role of a task whose name does not show it: {', '.join(ROLES)}",
     )
-    add("--out", default=STANDARD_OUTPUT, metavar="FILE", help="output file; default: standard "
-                                                               "output")
+    add(
+        "--out",
+        default=STANDARD_OUTPUT,
+        metavar="FILE",
+        help="output file; default: standard output",
+    )
 
 
 def run(options: argparse.Namespace) -> int:

@@ -43,8 +43,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME|FOLDER",
         help="a checkpoint that comes with Bireme, or the folder of one of yours",
     )
-    add("--setting", metavar="NAMES", help="settings of the recipe, several with commas between, "
-                                           "or all")
+    add(
+        "--setting",
+        metavar="NAMES",
+        help="settings of the recipe, several with commas between, or all",
+    )
     seeds = parser.add_mutually_exclusive_group()
     seeds.add_argument(
         "--seeds", type=whole, default=20, metavar="N", help="0 to N-1; default: %(default)s"
@@ -58,12 +61,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="processes; default: all cores",
     )
-    add("--opt", type=pair, action="append", default=[], metavar="K=V", help="options of the "
-                                                                             "recipe")
-    add("--recipe", metavar="NAME", help="recipe that evaluates it; default: the recipe of the "
-                                         "same name")
-    add("--merge", nargs="+", type=Path, metavar="FILE", help="join files that --json of shards "
-                                                              "wrote")
+    add(
+        "--opt", type=pair, action="append", default=[], metavar="K=V", help="options of the recipe"
+    )
+    add(
+        "--recipe",
+        metavar="NAME",
+        help="recipe that evaluates it; default: the recipe of the same name",
+    )
+    add(
+        "--merge",
+        nargs="+",
+        type=Path,
+        metavar="FILE",
+        help="join files that --json of shards wrote",
+    )
     add("--json", metavar="FILE", help="write every seed's numbers; - for standard output")
     add("--markdown", metavar="FILE", help="write the tables as Markdown")
     add("--into-card", action="store_true", help="write the means into the checkpoint's card")

@@ -226,18 +226,14 @@ def _nodes(options: argparse.Namespace) -> Sequence[Node]:
         with naming("--nodes" if options.racks is None else "--nodes, --racks"):
             return parse_nodes(options.nodes, options.racks)
     if options.racks is not None:
-        raise UsageError(
-            "argument --racks: has no effect without --nodes; add --nodes"
-        )
+        raise UsageError("argument --racks: has no effect without --nodes; add --nodes")
     return ()
 
 
 def _pools(options: argparse.Namespace, nodes: Sequence[Node]) -> list[NodePool]:
     if options.pools is None:
         if options.floor:
-            raise UsageError(
-                "argument --floor: has no effect without --pools; add --pools"
-            )
+            raise UsageError("argument --floor: has no effect without --pools; add --pools")
         return []
     with naming("--floor"):
         for floor in options.floor or ():

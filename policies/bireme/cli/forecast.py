@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=_SHARE,
         metavar="PART",
         help="the last part, for the test alone: a share, intervals or a time such as 14d; "
-             "default: %(default)s",
+        "default: %(default)s",
     )
     _add_models(parser)
     add("--json", metavar="FILE", help="write all numbers; - for standard output, and no table")
@@ -60,7 +60,7 @@ def _add_models(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         type=_network,
         help="folder of a trained network; shipped: the network that comes with Bireme, for "
-             "hours; train: a new one for the series, which needs torch; default: %(default)s",
+        "hours; train: a new one for the series, which needs torch; default: %(default)s",
     )
     add(
         "--alpha",
@@ -75,7 +75,7 @@ def _add_models(parser: argparse.ArgumentParser) -> None:
         default=0.9,
         metavar="Q",
         help="quantile by which models are chosen, and the upper end of the interval; default: "
-             "%(default)s",
+        "%(default)s",
     )
 
 

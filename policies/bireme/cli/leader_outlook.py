@@ -105,8 +105,10 @@ def _lines(outlook: LeaderOutlook, limit: int | None, now: float) -> Iterator[st
         f"{len(outlook.gangs)} gangs wait at {outlook.time}, {age}; {starts} have a start by"
         f" {policy}: {CUTS[outlook.cut]}."
     )
-    yield ("The forecast assumes that no gangs arrive and nothing fails. Ranges have the width of "
-          "past errors.")
+    yield (
+        "The forecast assumes that no gangs arrive and nothing fails. Ranges have the width of "
+        "past errors."
+    )
     yield ""
     rows = [["POS", "GANG", "QUEUE", "GPUS", "WAITS FOR", "STARTS"]]
     rows += [

@@ -48,8 +48,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     if options.watch:
         if options.output in ("json", "yaml"):
-            raise UsageError("argument -w: works with -o text, wide or name; for other formats "
-                             "use kubectl get -w")
+            raise UsageError(
+                "argument -w: works with -o text, wide or name; for other formats "
+                "use kubectl get -w"
+            )
         ask(options, lambda reader: _watch(reader, options))
         return 0
     listings = ask(options, lambda reader: _list_gangs(reader, options))

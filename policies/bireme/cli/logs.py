@@ -32,8 +32,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("job", metavar="JOB", help="a TrainingJob's name; podgroup/NAME for a PodGroup")
     add("-f", "--follow", action="store_true", help="follow the logs until the gang has ended")
-    add("--tail", type=partial(whole, minimum=0), metavar="N", help="only the last N lines of "
-                                                                    "each replica")
+    add(
+        "--tail",
+        type=partial(whole, minimum=0),
+        metavar="N",
+        help="only the last N lines of each replica",
+    )
     add("--task", action="append", metavar="NAME", help="only replicas of this task; repeatable")
     add(
         "--index",
@@ -47,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--container",
         metavar="NAME",
         help="default: an init container that failed, else the pod's default container, else its "
-             "first",
+        "first",
     )
     common.add_target(parser)
 

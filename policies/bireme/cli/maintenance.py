@@ -42,8 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     when = "such as 2026-12-01T20:00:00Z, or 2h30m from now"
     parser.add_argument("node", nargs="*", metavar="NODE", help="nodes; for --list default: all")
     parser.add_argument("--from", dest="begins", metavar="TIME", help=f"{when}; default: now")
-    parser.add_argument("--until", metavar="TIME", help="time at which the nodes are back, in "
-                                                        "the same form")
+    parser.add_argument(
+        "--until", metavar="TIME", help="time at which the nodes are back, in the same form"
+    )
     actions = parser.add_mutually_exclusive_group()
     actions.add_argument("--list", action="store_true", help="show the announced maintenance")
     actions.add_argument("--cancel", action="store_true", help="cancel the maintenance")

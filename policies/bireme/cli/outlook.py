@@ -9,7 +9,7 @@ import argparse
 from collections import deque
 
 from bireme.cli import cluster as common
-from bireme.cli import leader, leader_outlook
+from bireme.cli import leader, leader_outlook, what_if
 from bireme.cli.arguments import (
     Json,
     UsageError,
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="NAME",
         help="orderer, orderer/placer or orderer/placer/sizer of the forecast; default: the "
-             "policy of the record",
+        "policy of the record",
     )
     add("--limit", type=whole, metavar="N", help="show the first N gangs; default: all")
     common.add_target(parser)
@@ -71,8 +71,9 @@ def run(options: argparse.Namespace) -> int:
 
 def _run_of_leader(options: argparse.Namespace) -> int:
     if options.policy:
-        raise UsageError("argument --policy: the leader uses its own policy; name a RECORD to "
-                         "use another")
+        raise UsageError(
+            "argument --policy: the leader uses its own policy; name a RECORD to use another"
+        )
     namespaces = [options.namespace] if options.namespace else []
     outlook = common.ask(
         options, lambda reader: leader_outlook.fetch(reader, options, namespaces=namespaces)
@@ -168,8 +169,7 @@ def _text(outlook: Outlook, policy: str, limit: int | None, accelerators: Accele
     return "\n".join(
         (
             f"{what}: {leader_outlook.CUTS[outlook.cut]}.",
-            "The forecast assumes that no gangs arrive, nothing fails, and all run as long as "
-            "estimated.",
+            what_if.ASSUMPTIONS,
             "",
             *lines,
             "",

@@ -46,8 +46,12 @@ _LABEL_SECONDS: Final = 5.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("-A", "--all-namespaces", action="store_true", help="all namespaces that enforce, or "
-                                                            "have such pods")
+    add(
+        "-A",
+        "--all-namespaces",
+        action="store_true",
+        help="all namespaces that enforce, or have such pods",
+    )
     add("--dry-run", action="store_true", help="show the steps, and do nothing")
     common.add_target(parser)
 
@@ -150,8 +154,11 @@ class _Release:
                 await self.reader.client.merge_patch(path, change)
         except ApiError as error:
             raise refusal(error, f"release namespace {self.namespace}") from error
-        self._say("it no longer enforces its queues" if not self.is_dry else "would no longer "
-                                                                             "enforce its queues")
+        self._say(
+            "it no longer enforces its queues"
+            if not self.is_dry
+            else "would no longer enforce its queues"
+        )
         return True
 
     # --- waiting pods ----------------------------------------------------------------------
@@ -193,8 +200,9 @@ class _Release:
                 return
             except _NotMadeAnewError as error:
                 self._unreleased += 1
-                self._say(f"{what}: deleted, but not created again: {error}; its manifest is on "
-                          "stderr")
+                self._say(
+                    f"{what}: deleted, but not created again: {error}; its manifest is on stderr"
+                )
                 return
             done = "would be created again" if self.is_dry else "made anew"
             self._say(f"{what}: {done}, for the {_DEFAULT_SCHEDULER}")

@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="NAMES",
         help="orderer, orderer/placer or orderer/placer/sizer, several with commas between; "
-             "omitted parts are as recorded; default: only check the record",
+        "omitted parts are as recorded; default: only check the record",
     )
     add("--json", metavar="FILE", help="write all numbers; - for standard output, and no table")
 

@@ -84,7 +84,7 @@ def add_series_arguments(parser: argparse._ActionsContainer, *, required: bool) 
         "--period",
         metavar="TIMES",
         help="length of a season, in intervals or as 1d, several with commas between; default: "
-             "day and week, if the file has three of each",
+        "day and week, if the file has three of each",
     )
     add("--since", type=moment, default=-inf, metavar="TIME", help="only rows from this time on")
     add("--until", type=moment, default=inf, metavar="TIME", help="only rows before this time")

@@ -28,28 +28,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=DEFAULTS.orderer,
         metavar="NAMES",
         help="orderer, orderer/placer or orderer/placer/sizer, several with commas between; each "
-             "is a name from `bireme policies`, with parameters as NAME?PARAMETER=VALUE, "
-             "package.module:Class of your own or, last, checkpoint:FOLDER, which alone sets all "
-             "parts of the checkpoint; ratios are to the first policy; default: %(default)s",
+        "is a name from `bireme policies`, with parameters as NAME?PARAMETER=VALUE, "
+        "package.module:Class of your own or, last, checkpoint:FOLDER, which alone sets all "
+        "parts of the checkpoint; ratios are to the first policy; default: %(default)s",
     )
-    add("--placer", default=DEFAULTS.placer, help="placer of policies that name none; default: "
-                                                  "%(default)s")
+    add(
+        "--placer",
+        default=DEFAULTS.placer,
+        help="placer of policies that name none; default: %(default)s",
+    )
     add(
         "--sizer",
         default=DEFAULTS.sizer,
         help="sizer of policies that name none; default: goodput, if speeds are known",
     )
     add("--limit", type=whole, metavar="N", help="only the first N jobs")
-    add("--start", type=_seconds, default=0.0, metavar="SECONDS", help="only jobs from this time "
-                                                                       "on")
+    add(
+        "--start", type=_seconds, default=0.0, metavar="SECONDS", help="only jobs from this time on"
+    )
     add("--seed", type=_seeds, default="0", metavar="NUMBERS", help="for example 0,1,2; default: 0")
     add(
         "--estimates",
         choices=("history", "stated", "true"),
         default="history",
         help="run times that policies know: those that the trace states or finished jobs show "
-             "(as in a cluster), only those that it states, or the true ones; default: "
-             "%(default)s",
+        "(as in a cluster), only those that it states, or the true ones; default: "
+        "%(default)s",
     )
     add(
         "--resumable",
@@ -57,8 +61,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=1.0,
         metavar="SHARE",
         help="share of the jobs, from 0 to 1, that can resume after a stop, as elastic ones can; "
-             "only such jobs are stopped for equals, moved, and started in places reserved for "
-             "others; default: all, %(default)g",
+        "only such jobs are stopped for equals, moved, and started in places reserved for "
+        "others; default: all, %(default)g",
     )
     add("--no-preemption", action="store_true", help="stop no running job for others")
     add(
@@ -73,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FOLDER",
         help="write the snapshots and decisions of the first policy as an operator's record, for "
-             "`bireme replay` and `bireme tune`; not with floors",
+        "`bireme replay` and `bireme tune`; not with floors",
     )
     add("--json", metavar="FILE", help="write all numbers; - for standard output, and no table")
     add("--html", metavar="FILE", help="write one self-contained page with plots")
@@ -86,8 +90,8 @@ def _add_machines(parser: argparse.ArgumentParser) -> None:
         "--pools",
         metavar="MIN[:SECONDS]",
         help="every part of --nodes is a node pool that grows from MIN nodes to the number in "
-             "--nodes; a node arrives SECONDS after its request (180); several with commas "
-             "between, one for each part; default: all nodes are always there",
+        "--nodes; a node arrives SECONDS after its request (180); several with commas "
+        "between, one for each part; default: all nodes are always there",
     )
     add(
         "--floor",
@@ -101,8 +105,8 @@ def _add_machines(parser: argparse.ArgumentParser) -> None:
         default=PLAIN,
         metavar="NAME",
         help="loss of jobs by spread, neighbours, stragglers, restarts and failing nodes: "
-             f"{' or '.join(PHYSICS)}, with options as in plain?node_mtbf_seconds=1e6; default: "
-             "%(default)s, no loss",
+        f"{' or '.join(PHYSICS)}, with options as in plain?node_mtbf_seconds=1e6; default: "
+        "%(default)s, no loss",
     )
 
 

@@ -149,7 +149,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--dry-run",
         action="store_true",
         help="send nothing, and predict the start of each TrainingJob: time, nodes, the gangs "
-             "before it, the gangs it would stop, and changes for an earlier start",
+        "before it, the gangs it would stop, and changes for an earlier start",
     )
     add(
         "--wait",
@@ -215,9 +215,7 @@ def _dry_run(options: argparse.Namespace, manifests: Sequence[Json]) -> int:
         raise ConsoleError(f"nothing was predicted: {wrong} error{'s' * (wrong != 1)} above")
     jobs = [job for job in manifests if job["kind"] == "TrainingJob" and _is_gang(job)]
     if not jobs:
-        raise ConsoleError(
-            "argument MANIFEST: has no TrainingJob; name a file with one"
-        )
+        raise ConsoleError("argument MANIFEST: has no TrainingJob; name a file with one")
     with naming("--try"):
         tries = [what_if.change_of([change]) for change in options.tries]
     question = Inquiry(

@@ -29,16 +29,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("name", metavar="NAME", help=f"{NAMES}, or package.module:Class of your own")
     add("--out", type=Path, metavar="DIR", help="output folder; default: runs/NAME")
     add("--seed", type=_seed, default=0, metavar="N", help="default: %(default)s")
-    add("--minutes", type=_minutes, default=30.0, metavar="M", help="time limit; default: "
-                                                                    "%(default)g")
+    add(
+        "--minutes",
+        type=_minutes,
+        default=30.0,
+        metavar="M",
+        help="time limit; default: %(default)g",
+    )
     add(
         "--device",
         choices=("cpu", "cuda"),
         default="cpu",
         help="device of the networks; envs stay on the CPU; default: %(default)s",
     )
-    add("--data", type=Path, metavar="FOLDER", help="folder of traces, for recipes that learn "
-                                                    "from them")
+    add(
+        "--data",
+        type=Path,
+        metavar="FOLDER",
+        help="folder of traces, for recipes that learn from them",
+    )
     add("--resume", action="store_true", help="continue the run in DIR, if there is one")
     add("--smoke", action="store_true", help="check that everything works, in a minute")
     forecasts = parser.add_argument_group(f"for {', '.join(recipes.FORECASTERS)}")

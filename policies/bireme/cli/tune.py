@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=Path("tuned"),
         metavar="FOLDER",
         help="folder for finished runs, the verdict and the winner; the same command continues "
-             "there; default: %(default)s",
+        "there; default: %(default)s",
     )
     add(
         "--jobs",
@@ -73,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=8,
         metavar="N",
         help="iterations of the search for the learned index's weights; 0 keeps the shipped "
-             "weights; default: %(default)s",
+        "weights; default: %(default)s",
     )
     add(
         "--restart-seconds",
@@ -88,7 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=1800.0,
         metavar="SECONDS",
         help="time between two checkpoints of a gang, which a stop loses in part; default: "
-             "%(default)g",
+        "%(default)g",
     )
     add(
         "--least-days",

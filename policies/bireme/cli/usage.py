@@ -77,10 +77,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="RECORD",
         help="consecutive files record-*.jsonl, plain or gzipped, or their folder: use this "
-             "record up to its end instead of Prometheus",
+        "record up to its end instead of Prometheus",
     )
-    add("--since", type=seconds, default="30d", metavar="TIME", help="length of the report, back "
-                                                                     "from now; default: 30d")
+    add(
+        "--since",
+        type=seconds,
+        default="30d",
+        metavar="TIME",
+        help="length of the report, back from now; default: 30d",
+    )
     groups = ("queue", "namespace", "pool")
     add("--by", choices=groups, default="queue", help="group by this; default: queue")
     add("-o", "--output", choices=("table", "csv", "json"), default="table", help="default: table")
@@ -89,7 +94,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="URL",
         default=os.environ.get(_PROMETHEUS),
         help="address of the Prometheus that scrapes the operator; default: the variable "
-             f"{_PROMETHEUS}",
+        f"{_PROMETHEUS}",
     )
     add(
         "--label",
@@ -126,8 +131,9 @@ def run(options: argparse.Namespace) -> int:
 def _label(text: str) -> tuple[str, str]:
     name, value = pair(text)
     if not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", name):
-        raise argparse.ArgumentTypeError(f"{name!r} is no name of a label; write for example "
-                                         "cluster=a")
+        raise argparse.ArgumentTypeError(
+            f"{name!r} is no name of a label; write for example cluster=a"
+        )
     return name, value
 
 

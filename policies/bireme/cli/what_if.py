@@ -36,8 +36,9 @@ _VERSION: Final = "cli.bireme.dev/v1"
 _LEADER_VERSION: Final = "what-if.bireme.dev/v1"
 _QUEUE_SECONDS: Final = 240.0
 """Maximum time in which the leader, by its defaults, answers others first."""
-_ASSUMED: Final = ("The forecast assumes that no gangs arrive, nothing fails, and all run as long "
-                  "as estimated.")
+ASSUMPTIONS: Final = (
+    "The forecast assumes that no gangs arrive, nothing fails, and all run as long as estimated."
+)
 _MAX_NODES: Final = 8
 _CUTS: Final = {
     Cut.ALL_STARTED: "it does not start in the forecast",
@@ -75,7 +76,9 @@ def write(options: argparse.Namespace, result: Answered, *, is_list: bool) -> No
 
 def text(result: Answered) -> str:
     """Return the answers as text."""
-    return "\n".join(_text(answer, result.policy) for answer in result.answers) + f"\n{_ASSUMED}\n"
+    return (
+        "\n".join(_text(answer, result.policy) for answer in result.answers) + f"\n{ASSUMPTIONS}\n"
+    )
 
 
 # --- changes as they are written on a command line ---------------------------------------------

@@ -131,9 +131,7 @@ class Explanation:
     def _start(self) -> str:
         earliest, latest = self.gang.earliest, self.gang.latest
         if earliest is None:
-            return (
-                "unknown: no places are kept for it yet, or the gangs there have no estimate"
-            )
+            return "unknown: no places are kept for it yet, or the gangs there have no estimate"
         if latest is not None and self.gang.coverage_percent is not None:
             return (
                 f"expected {starts_in(self.gang, self.now)} ({_timestamp(earliest)} to"
@@ -180,8 +178,10 @@ def _priority(gang: GangLine) -> Iterator[tuple[str, str]]:
 def _resumes(gang: GangLine) -> str:
     """Return whether gangs of equal priority may preempt a gang, and why."""
     if gang.resumable:
-        return ("may be stopped for a gang of equal priority, because it can resume: "
-               f"{gang.resume_source}")
+        return (
+            "may be stopped for a gang of equal priority, because it can resume: "
+            f"{gang.resume_source}"
+        )
     return f"is not stopped for a gang of equal priority: {gang.resume_source}"
 
 
@@ -234,7 +234,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=pair,
         metavar="KEY=VALUE",
         help="predict its start with a change, and changes for an earlier start: replicas=8 or "
-             "replicas.TASK=8, queue=NAME, class=NAME or estimate=2h; repeatable",
+        "replicas.TASK=8, queue=NAME, class=NAME or estimate=2h; repeatable",
     )
     add_what_if(parser)
     leader.add_leader(parser)

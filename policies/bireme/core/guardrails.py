@@ -237,7 +237,7 @@ def flaw(gang: Gang, placement: Placement, capacity: FreeCapacity) -> str:
         if not _is_plain(where, len(capacity.nodes)):
             return f"task {task.name} is on rows {where.rows} with {where.counts} replicas"
         if not capacity.replicas(task)[where.rows].all():
-            return f"task {task.name} was placed on a node that has no room for a replica"
+            return f"task {task.name} was placed on a node that cannot take one of its replicas"
     # All tasks together: each may fit alone where they do not fit together.
     rows, used = sum_by_row(*usage_of(gang, placement, capacity.nodes.axis))
     if bool(((used > capacity.free[rows]) & (used > 0)).any()):

@@ -73,7 +73,7 @@ def _missing(gang: Gang, capacity: FreeCapacity, request: int, free: int, resour
 def _demanding(gang: Gang) -> str:
     """Return the constraints beside its template that exclude nodes, as the end of a message."""
     sources = dict.fromkeys(d.source for task in gang.tasks for d in task.constraints.demands)
-    text = f"; only nodes that can provide {' and '.join(sources)} count" if sources else ""
+    text = f"; this counts only nodes that can provide {' and '.join(sources)}" if sources else ""
     rules = _rules(gang)
     return f"{text}; other pods can conflict with its {rules}" if rules else text
 
@@ -440,7 +440,7 @@ def would_delay(
         message += f" from {clock_time(reservation.start)} on"
         if gang.is_learned_estimate:
             message += f"; {runtime_estimate(gang)}"
-        message += "; with a spec.estimatedDuration that ends before then it may start"
+        message += "; it may start with a spec.estimatedDuration that ends before then"
     return f"{message}; {jobs_ahead} ahead"
 
 
@@ -515,7 +515,7 @@ def maintenance_ahead(gang: Gang, names: Sequence[str], snapshot: ClusterSnapsho
         return text
     is_stated = gang.estimated_seconds is not None and not gang.is_learned_estimate
     remedy = "a shorter" if is_stated else "a"
-    return f"{text}; with {remedy} spec.estimatedDuration that ends before then it may start there"
+    return f"{text}; it may start there with {remedy} spec.estimatedDuration that ends before then"
 
 
 def _name_nodes(names: Sequence[str]) -> str:

@@ -93,8 +93,8 @@ def test_a_gang_that_fits_but_must_wait_is_held_with_or_without_words() -> None:
     assert reason(snapshot, "long", explain=False) is Reason.WAITING_BEHIND
     (_, hold) = decide(snapshot).held
     assert hold.message == (
-        "fits now, but would take places kept for default/wide from 1970-01-01T00:01:40Z on; "
-        "with a spec.estimatedDuration that ends before then it may start; 1 ahead"
+        "fits now, but would take places kept for default/wide from 1970-01-01T00:01:40Z on; it "
+        "may start with a spec.estimatedDuration that ends before then; 1 ahead"
     )
 
 

@@ -34,7 +34,7 @@ def test_a_gang_that_passes_another_by_the_history_says_so() -> None:
 
 def test_a_gang_that_must_wait_because_of_the_history_says_so() -> None:
     waits = "fits now, but would take places kept for default/wide from 1970-01-01T02:46:40Z on; "
-    remedy = "with a spec.estimatedDuration that ends before then it may start; 1 ahead"
+    remedy = "it may start with a spec.estimatedDuration that ends before then; 1 ahead"
     assert message_of(20_000.0, is_learned=False) == f"{waits}{remedy}"
     assert message_of(20_000.0, is_learned=True) == (
         f"{waits}expected to run at most 6 h, like 90 % of similar runs; {remedy}"

@@ -71,7 +71,7 @@ def test_what_waits_says_which_nodes_it_is_kept_off_and_what_helps() -> None:
     only = a_gang("only", a_task(8))
     (held,) = decide(a_world(only, nodes=ONE)).held
     assert (held.gang, held.reason, held.position) == (only, Reason.MAINTENANCE_AHEAD, None)
-    remedy = "with a spec.estimatedDuration that ends before then it may start there"
+    remedy = "it may start there with a spec.estimatedDuration that ends before then"
     assert held.message == f"may not use node n0 because of maintenance {when}; {remedy}"
     (begun,) = decide(a_world(only, nodes=ONE, now=3 * HOUR)).held
     assert (begun.reason, begun.message) == (

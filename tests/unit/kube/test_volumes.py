@@ -178,7 +178,7 @@ def test_too_few_places_beside_the_volume_say_so(cluster: Cluster) -> None:
     cluster.asks(named("data"), 4)
     reason, message = cluster.held()
     assert reason is Reason.WAITING_FOR_CAPACITY
-    assert "only nodes that can provide volume pv-data of claim data count" in message
+    assert "this counts only nodes that can provide volume pv-data of claim data" in message
 
 
 def test_a_volume_that_no_node_can_have_says_so(cluster: Cluster) -> None:

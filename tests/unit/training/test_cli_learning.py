@@ -130,7 +130,7 @@ def test_seed_that_fails_is_named(checkpoint: Path, capsys: pytest.CaptureFixtur
         (["train", ECHO, "--seed", "-1"], "--seed"),
         (["train", ECHO, "--device", "cuda"], "learns only on cpu; leave it out"),
         (["train", "a2c", "--device", "tpu"], "argument --device"),
-        (["evaluate"], "evaluate what?"),
+        (["evaluate"], "argument NAME: name one of"),
         (["evaluate", "no-such-checkpoint"], "argument NAME: no checkpoint is called"),
         (["evaluate", "/nowhere/checkpoint"], "argument NAME"),
         (["evaluate", "FOLDER"], "argument NAME: no recipe is called 'echo'"),
@@ -143,7 +143,7 @@ def test_seed_that_fails_is_named(checkpoint: Path, capsys: pytest.CaptureFixtur
         (["evaluate", "FOLDER", "--opt", "data"], "'data' is no option; write name=value"),
         (["evaluate", "--merge", "/nowhere.json"], "argument --merge"),
         (["evaluate", "--merge", __file__], "is not an output of `bireme evaluate --json`"),
-        (["evaluate", "--merge", __file__, "--into-card"], "into which?"),
+        (["evaluate", "--merge", __file__, "--into-card"], "argument --into-card: name"),
     ],
 )
 def test_argument_that_cannot_be_used_is_one_line(

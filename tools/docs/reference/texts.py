@@ -108,9 +108,7 @@ def _commands() -> Iterator[tuple[str, str]]:
                     yield f"bireme {name} {spelling}", action.help or ""
 
 
-def _subparsers(
-    parser: argparse.ArgumentParser, name: str
-) -> Iterator[argparse.ArgumentParser]:
+def _subparsers(parser: argparse.ArgumentParser, name: str) -> Iterator[argparse.ArgumentParser]:
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             yield action.choices[name]
@@ -132,9 +130,9 @@ def _others(known: set[str]) -> Iterator[str]:
 def _strings(node: ast.AST) -> Iterator[str]:
     """Yield the strings below ``node``, with expressions as ``{}``; no docstrings, no types."""
     for field, value in ast.iter_fields(node):
-        if field in ("annotation", "returns") or isinstance(node, ast.Expr):
-            if isinstance(value, ast.Constant) or field in ("annotation", "returns"):
-                continue
+        is_docstring = isinstance(node, ast.Expr) and isinstance(value, ast.Constant)
+        if field in ("annotation", "returns") or is_docstring:
+            continue
         for child in value if isinstance(value, list) else [value]:
             if isinstance(child, ast.Constant) and isinstance(child.value, str):
                 yield child.value

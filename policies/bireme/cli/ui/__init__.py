@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="RECORD",
         help="show an operator's record instead of a cluster: files record-*.jsonl, plain or "
-             "gzipped, or their folder",
+        "gzipped, or their folder",
     )
     add(
         "--checkpoints",

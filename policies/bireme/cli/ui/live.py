@@ -112,13 +112,15 @@ class Live:
         self._policies = await self._optional("schedulingpolicies", {})
         self._pools = await self._optional("nodepoolscalers", {})
         if not await self._watch("/api/v1/nodes", wire.V1Node, self._put_node, self._drop_node):
-            self.remarks.append("You may not list nodes, so the board shows no capacity and no "
-                                "nodes.")
+            self.remarks.append(
+                "You may not list nodes, so the board shows no capacity and no nodes."
+            )
         elif not await self._watch(
             pods.PATH, wire.V1Pod, self._put_pod, self._drop_pod, **pods.NON_MEMBERS
         ):
-            self.remarks.append("You may not list all pods, so devices of pods outside gangs "
-                                "count as free.")
+            self.remarks.append(
+                "You may not list all pods, so devices of pods outside gangs count as free."
+            )
         for reflector in self._reflectors:
             self._tasks.start(reflector.run())
         try:

@@ -82,8 +82,9 @@ class Guard:
     def _refusal(self, request: Request) -> Response | None:
         """Return the answer to a caller who is refused, or who has just presented the token."""
         if request.headers.get("host", "") not in self._hosts:
-            return _text_response(421, "The board does not serve this host name. Open the "
-                                       "address that it printed.")
+            return _text_response(
+                421, "The board does not serve this host name. Open the address that it printed."
+            )
         if request.method not in ("GET", "HEAD"):
             return _text_response(405, "The board can only be read.")
         # Browsers send the cookie of this host with requests of any page on it, whatever its port.
