@@ -143,7 +143,7 @@ def test_each_cycle_of_a_record_is_shown_with_what_came_before_and_may_follow(
         assert "Logs" in visitor.text(".remark")
         # An earlier cycle is another page, and stays one from page to page.
         page.click("text=first")
-        assert "No job default/short is there." in visitor.text()
+        assert "There is no job default/short." in visitor.text()
         page.click("text=Running")
         assert page.url.endswith("/running?cycle=0")
         visitor.open("/running?cycle=1")

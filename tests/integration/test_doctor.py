@@ -167,7 +167,7 @@ async def test_gpu_models_that_nobody_knows_are_named_with_what_they_count_as(
         api.put(f"/api/v1/nodes/{name}", {"metadata": {"name": name, "labels": labels}})
     (message,) = await doctor("nodes", "note")
     assert message.startswith("2 with GPUs of model R100, which Bireme does not know")
-    assert "count 1 times a V100 add it to the setting gpuModels" in message
+    assert "assume 1 times the speed of a V100 add it to the setting gpuModels" in message
 
 
 async def test_a_cluster_that_is_too_old_is_refused(api: FakeApi, doctor: Doctor) -> None:

@@ -97,7 +97,7 @@ async def test_an_elastic_job_that_waits_is_scaled(
     asked = ("scale", "e", "--kubeconfig", kubeconfig, "--replicas")
     status, out, err = await output(capsys, *asked, "4")
     assert (status, err) == (0, "")
-    assert out == "TrainingJob default/e asks for 4 replicas of task worker, before for 2\n"
+    assert out == "TrainingJob default/e asks for 4 replicas of task worker, instead of 2\n"
     (task,) = api.store.get(JOBS, ("default", "e"))["spec"]["tasks"]
     assert (task["replicas"], task["minReplicas"]) == (4, 1)
     status, _, err = await output(capsys, *asked, "5")
@@ -232,7 +232,7 @@ async def test_a_watched_list_goes_on_with_what_can_be_seen_to_change(
     error = b'{"type":"ERROR","object":{"message":"too old"}}'
     api.watch_send(JOBS, error)
     status, out, err = await asyncio.wait_for(watch, 20)
-    assert (status, err) == (1, "bireme: the watch of trainingjobs broke off: too old; ask again\n")
+    assert (status, err) == (1, "bireme: the watch of trainingjobs ended: too old; try again\n")
     rows = [line.split() for line in out.splitlines()]
     assert [row[:2] for row in rows] == [
         ["NAME", "PHASE"],

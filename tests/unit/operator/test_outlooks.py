@@ -155,8 +155,8 @@ async def test_closing_ends_the_process() -> None:
 _LEADER = """
 import asyncio, sys
 from bireme.replay import questions
-from bireme_operator.questions import Questions
-asked = Questions(1000.0, 0, "")
+from bireme_operator.questions import WorkerProcess
+asked = WorkerProcess(1000.0, 0, "")
 asked.program = (
     asked.program[0], "-c",
     "import os, sys, time, pathlib; from bireme.replay import questions as q;"

@@ -251,7 +251,7 @@ def test_a_forecast_that_is_a_day_old_and_no_newer_came_is_called_stale() -> Non
     assert "Forecast" not in status_of(pool)["conditions"]
     condition = status_of(pool, NOW + 27 * HOUR)["conditions"]["Forecast"]
     assert (condition["status"], condition["reason"]) == ("False", "Stale")
-    assert condition["message"].startswith("made 27 h ago and not used")
+    assert condition["message"].startswith("made 27 h ago and no longer used")
 
 
 def test_a_forecast_that_cannot_be_read_in_part_is_used_in_part() -> None:

@@ -66,7 +66,7 @@ _REFUSALS: Final = """
 ## Refusals of the extender
 
 Reasons for which a pod gets no node. `kubectl describe pod` shows them in the event
-FailedScheduling of the scheduler `bireme`, and `bireme_extender_refusals_total{reason}` counts them.
+FailedScheduling of the scheduler `bireme`. `bireme_extender_refusals_total{reason}` counts them.
 
 """
 
