@@ -147,7 +147,7 @@ async def test_queues_and_policies_that_do_not_work_say_why(api: FakeApi, doctor
     body = {"metadata": {"name": "default"}, "spec": {}, "status": status}
     api.store.create(names.path("queues"), ("", "default"), body)
     (message,) = await doctor("queues", "wrong")
-    assert message.startswith("default admits nothing: QueueInvalid: loop an administrator must")
+    assert message.startswith("default admits no gangs: QueueInvalid: loop an administrator must")
     full = {"type": "Admitting", "status": "False", "reason": "OverQueueLimit", "message": "full"}
     body = {**body, "status": {"conditions": [full]}}
     api.store.update(names.path("queues"), ("", "default"), body, "status")

@@ -203,7 +203,7 @@ async def test_a_log_that_cannot_be_read_is_named(
     api.faults.add(Fault(status=400), lambda _method, path, _watch: path.endswith("/log"))
     status, out, err = await output(capsys, *asked)
     assert (status, out) == (1, "")
-    assert "no log of worker-0" in err
+    assert "the log of worker-0 is missing" in err
     api.faults.add(Fault(status=403), lambda _method, path, _watch: path.endswith("/log"))
     status, _, err = await output(capsys, *asked)
     assert status == 1

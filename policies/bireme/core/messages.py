@@ -456,7 +456,7 @@ def places_for_returns(gang: Gang, returns: Sequence[Gang]) -> str:
 def would_pass_limit(gang: Gang, blocked: Gang, jobs_ahead: int) -> str:
     """Return why a gang that would fit now waits: its queue's limit is kept for ``blocked``."""
     return (
-        f"fits now, but the rest of its queue's limit is kept for {_label(blocked, gang)}; "
+        f"fits now, but the rest of the limit of its queue is kept for {_label(blocked, gang)}; "
         f"{jobs_ahead} ahead"
     )
 

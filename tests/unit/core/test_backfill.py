@@ -157,7 +157,7 @@ def test_not_even_a_short_gang_takes_that_part_of_the_limit() -> None:
     snapshot = half_full(gang("short", 2, 50.0), queues=LIMITED)
     assert admitted(snapshot) == []
     assert decide(snapshot).held[1].message == (
-        "fits now, but the rest of its queue's limit is kept for default/wide; 1 ahead"
+        "fits now, but the rest of the limit of its queue is kept for default/wide; 1 ahead"
     )
 
 

@@ -213,7 +213,7 @@ def test_a_pool_says_raised_until_its_nodes_have_come() -> None:
     pool = a_pool(2, 5)
     decide(pool)
     assert scaling(pool) == ("True", "Raised")
-    assert status_of(pool)["why"].endswith("; 3 are coming")
+    assert status_of(pool)["why"].endswith("; 3 nodes are coming")
 
 
 def test_a_fault_of_the_target_goes_before_what_the_floor_would_be() -> None:
