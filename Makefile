@@ -75,7 +75,7 @@ crds: install ## write the CRDs from the models
 monitoring: install ## write the tables of docs/metrics.md from the code
 	$(RUN) tools.docs.monitoring --write
 
-reference: install ## write docs/reference and the chart's README from the code
+reference: install ## write docs/reference, the chart's README and tests/golden/messages.txt from the code
 	$(RUN) tools.docs.reference --write
 
 docs: install ## the documentation as a site in site/; a broken link fails

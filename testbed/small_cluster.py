@@ -16,7 +16,7 @@ from bireme.core.queues import Queue
 from bireme.core.running import RunningGang
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.core.turns import Turns
+from bireme.core.turns import CycleBudget
 from bireme.testing import a_snapshot, with_running
 from testbed.model.oracles import broken_promises
 
@@ -52,7 +52,7 @@ class SmallCluster:
     problems: list[str] = field(default_factory=list)
     seen: list[ClusterSnapshot] = field(default_factory=list)
     visits: int | None = None
-    turns: Turns = field(default_factory=Turns)
+    turns: CycleBudget = field(default_factory=CycleBudget)
 
     def submit(self, gang: Gang, seconds: float) -> None:
         self.waiting[gang.uid] = replace(gang, arrived=self.now)

@@ -152,7 +152,7 @@ class ExtenderApp(FastAPI):
             await _answer(send, 503, _error(str(error)))
         except protocol.MALFORMED as error:
             self._count(scope, "400")
-            await _answer(send, 400, _error(f"the body is no ExtenderArgs: {error}"))
+            await _answer(send, 400, _error(f"the body is not an ExtenderArgs object: {error}"))
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes:
         if scope["method"] != "POST":
@@ -251,8 +251,8 @@ def _operation(summary: str, args: dict[str, Any], reply: dict[str, Any]) -> dic
         "requestBody": {"required": True, **content(args)},
         "responses": {
             "200": {"description": summary, **content(reply)},
-            "400": {"description": "The body is no ExtenderArgs"},
-            "405": {"description": "Another method than POST"},
+            "400": {"description": "The body is not an ExtenderArgs object"},
+            "405": {"description": "The method is not POST"},
             "408": {"description": "The body came too slowly"},
             "413": {"description": "The body is too long"},
             "503": {"description": "The cache is behind, or too many large bodies at once"},

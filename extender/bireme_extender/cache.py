@@ -117,7 +117,9 @@ class ClusterCache:
         silent = [n for n, age in self.ages().items() if age > self._contact_limit_seconds]
         limit = f"{self._contact_limit_seconds:g} s"
         return [f"{name} have not been read yet" for name in unread] + [
-            f"{name} have not been heard of for {limit}" for name in silent if name not in unread
+            f"the watch of {name} has been silent for {limit}"
+            for name in silent
+            if name not in unread
         ]
 
     def _put_job(self, key: Key, job: wire.PlannedObject) -> None:

@@ -25,36 +25,37 @@ class RefusalReason(StrEnum):
     """Reasons for which a pod gets no node, a metric label; the docstrings say what helps."""
 
     NODES_NOT_NAMES = "NodesNotNames"
-    """The scheduler sends whole nodes. Set nodeCacheCapable: true for this extender in its
-    configuration."""
+    """The scheduler sends whole nodes instead of names. Set nodeCacheCapable: true for this
+    extender in its configuration."""
     NO_POD_GROUP = "NoPodGroup"
-    """The pod names Bireme's scheduler and no gang. Label it, or use another scheduler."""
+    """The pod names Bireme's scheduler but no gang. Label it, or use another scheduler."""
     UNKNOWN_POD_GROUP = "UnknownPodGroup"
-    """There is no PodGroup of the name on its label. Create it in the pod's own namespace."""
+    """No PodGroup has the name on the pod's label. Create it in the pod's namespace."""
     NO_PLAN = "NoPlan"
-    """Its gang is not planned yet: somebody lifted the gate by hand, or left it out."""
+    """The pod's gang is not planned yet: its gate was removed by hand, or is missing. Create the
+    pod with the gate."""
     FOREIGN_POD = "ForeignPod"
-    """The pod says that it is a replica of a TrainingJob, and has another owner or name. Delete
-    it."""
+    """The pod's labels name a TrainingJob, but it has another owner or name. Delete it."""
     STALE_PLAN = "StalePlan"
-    """The gang has been planned again since the pod was made. Nothing is to be done: the operator
-    deletes it."""
+    """The gang was planned again after the pod was created. You need not act: the operator deletes
+    the pod."""
     NOT_IN_PLAN = "NotInPlan"
-    """The plan does not name the pod: it came after the gang was planned, or its gate was lifted by
-    hand. A gated one joins when there is room."""
+    """The plan does not name the pod: it was created after the gang was planned, or its gate was
+    removed by hand. A pod with the gate joins when there is room."""
     REQUEST_ABOVE_PLAN = "RequestAbovePlan"
-    """The pod asks for more than was planned for it: a webhook or a LimitRange added some since its
-    dry run. Nothing is to be done: the gang is planned again with what its pods ask."""
+    """The pod requests more than was planned, because a webhook or LimitRange raised the request
+    after the dry run. You need not act: the gang is planned again with these requests."""
     PLANNED_NODE_NOT_OFFERED = "PlannedNodeNotOffered"
-    """Its node did not pass the scheduler's own filters, which other words in the event
-    name (a taint, a volume, a port). The gang gives its places back and is tried again later."""
+    """The planned node did not pass the scheduler's own filters. The event names the filter (a
+    taint, a volume, a port). The gang returns its places and is tried again later."""
     CONSTRAINTS_UNREADABLE = "ConstraintsUnreadable"
-    """In score mode: its node affinity cannot be read. Correct the template as the words say."""
+    """In score mode: the pod's node affinity cannot be read. Correct the template as the message
+    says."""
     NO_FEASIBLE_NODE = "NoFeasibleNode"
-    """In score mode: no node has room for it beside what is bound and planned. The gang gives its
-    places back and is tried again later."""
+    """In score mode: no node has room for the pod beside bound and planned pods. The gang returns
+    its places and is tried again later."""
     INTERNAL_ERROR = "InternalError"
-    """A fault of the extender, whose log has it. Please report it."""
+    """The extender has a fault. Its log has the error. Please report it."""
 
 
 @dataclass(frozen=True, slots=True)

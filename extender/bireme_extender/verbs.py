@@ -235,7 +235,7 @@ class Verbs:
 
 
 _NO_FEASIBLE_NODE = Refusal(
-    RefusalReason.NO_FEASIBLE_NODE, "no node asked about has room beside what is bound and planned"
+    RefusalReason.NO_FEASIBLE_NODE, "no offered node has room beside bound and planned pods"
 )
 
 

@@ -21,7 +21,7 @@ from bireme.kube.pods import PodFacts
 from bireme_operator.actuator import Actuator
 from bireme_operator.events import Events
 from bireme_operator.guests import Guests, KeptByBudget
-from bireme_operator.lifecycle import Situation
+from bireme_operator.lifecycle import ReconcileContext
 from bireme_operator.pod_groups import set_running
 from bireme_operator.workqueue import WorkQueue
 
@@ -42,7 +42,7 @@ class Adoptions:
     clock: Callable[[], float]
     _stranded_since: dict[str, float] = field(default_factory=dict)
 
-    def adopt(self, group: GroupFacts, context: Situation) -> bool:
+    def adopt(self, group: GroupFacts, context: ReconcileContext) -> bool:
         """Start the adoption of running pods; return False if there are none to adopt."""
         if group.is_leaving or group.status.get("phase") in _GIVEN_BACK:
             return False
@@ -57,7 +57,7 @@ class Adoptions:
 
     async def _adopt(self, group: GroupFacts, view: GangView, now: float) -> None:
         plan = view.plan
-        message = f"{len(plan.members)} pods that run already became its members"
+        message = f"{len(plan.members)} running pods became its members"
         new_status: dict[str, Any] = {
             "phase": "Inqueue",
             "reason": Reason.ADMITTED.value,
@@ -73,7 +73,7 @@ class Adoptions:
         await self.actuator.plan_group(group.key, group.resource_version, new_status)
         await self.events.post("PodGroup", group.key, group.uid, Reason.ADMITTED, message)
 
-    def stop_stranded(self, group: GroupFacts, context: Situation) -> bool:
+    def stop_stranded(self, group: GroupFacts, context: ReconcileContext) -> bool:
         """Start to stop released pods without a plan and a node; return False if none."""
         planned = group.plan.member_by_uid if group.plan is not None else {}
         # This includes pods of another queue, which no group adopts either.

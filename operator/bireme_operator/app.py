@@ -31,9 +31,9 @@ from bireme_operator.outlook_endpoint import OutlookEndpoint
 from bireme_operator.outlooks import Outlooks
 from bireme_operator.progress import Certificate, ProgressEndpoint
 from bireme_operator.progress_auth import ProgressService
-from bireme_operator.readers import Readers
+from bireme_operator.readers import HttpCallers
 from bireme_operator.reservations_endpoint import ReservationsEndpoint
-from bireme_operator.reviews import Reviews
+from bireme_operator.reviews import AccessReviews
 from bireme_operator.settings import OperatorSettings
 from bireme_operator.tickets import Tickets
 from bireme_operator.what_if_endpoint import Leading, WhatIfEndpoint
@@ -139,7 +139,7 @@ class Operator:
         if self._settings.debug_dump:
             yield debug_dump.make(tickets, self._last_cycles, self._facts, clock)
         if self._settings.outlook:
-            readers = Readers(tickets, Reviews(client), clock)
+            readers = HttpCallers(tickets, AccessReviews(client), clock)
             yield OutlookEndpoint(readers, self._outlooks, wall_clock)
             yield ReservationsEndpoint(readers, self._outlooks)
             yield WhatIfEndpoint(readers, self._leading)

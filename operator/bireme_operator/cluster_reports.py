@@ -275,7 +275,7 @@ def _verdict(
     if stage is Stage.CANARY:
         is_deciding, scope = _scope(policy, policies, queues)
         return is_deciding, Reason.POLICY_LOADED if is_deciding else Reason.SUPERSEDED, scope
-    message = "it is compared" if stage is Stage.SHADOW else "it decides"
+    message = "it is compared as a shadow" if stage is Stage.SHADOW else "it decides"
     return True, Reason.POLICY_LOADED, message
 
 
@@ -316,7 +316,7 @@ def _scope(
 
 def _meanwhile(stage: Stage, policies: Policies) -> str:
     if stage is Stage.SHADOW:
-        return "it is not compared"
+        return "meanwhile it is not compared"
     name = policies.deciding.name
     if stage is Stage.CANARY:
         decider = f"SchedulingPolicy {name} decides" if name else "the settings decide"
@@ -492,16 +492,16 @@ def _pool_verdict(pool: ManagedPool, now: float) -> tuple[Reason, str]:
     if fault is not None:
         return fault.reason, f"{fault}; the floor is {pool.decided.floor}: {message}"
     if pool.spec.mode == "ForecastOnly":
-        return Reason.FORECAST_ONLY, f"nothing is asked for in this mode; {message}"
+        return Reason.FORECAST_ONLY, f"mode ForecastOnly does not change the target; {message}"
     coming = pool.coming(now)
     if coming:
-        return Reason.RAISED, f"{message}; {coming} are coming"
+        return Reason.RAISED, f"{message}; {coming} nodes are coming"
     if pool.is_shrinking(now):
-        return Reason.LOWERED, f"{message}; empty nodes are going"
+        return Reason.LOWERED, f"{message}; empty nodes are being removed"
     is_more = pool.replicas is not None and pool.decided.floor < pool.replicas
     if pool.blocked_by_finished_pods and is_more and pool.spec.scale_in.policy != "Never":
         count = pool.blocked_by_finished_pods
-        blockers = f"ended pods lie on {count} empty nodes, which stay until they are deleted"
+        blockers = f"{count} empty nodes stay until the ended pods on them are deleted"
         message = f"{message}; {blockers} (see ttlSecondsAfterFinished)"
     return Reason(pool.decided.reason), message
 
@@ -511,7 +511,8 @@ def _mark_stale(status: Status, now: float) -> None:
     forecast_time = quantities.parse_timestamp(status.get("forecastTime"))
     if forecast_time is not None and now - forecast_time > STALE_AFTER_SECONDS:
         message = (
-            f"made {duration(now - forecast_time)} ago and not used; see why no forecast came since"
+            f"made {duration(now - forecast_time)} ago and no longer used; see why no newer "
+            "forecast was made"
         )
         reasons = {c["type"]: c["reason"] for c in status["conditions"]}
         if reasons.get(FORECAST) != Reason.FORECAST_STALE:

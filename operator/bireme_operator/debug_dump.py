@@ -28,7 +28,7 @@ from bireme.rl.lookup import PolicySource
 from bireme_operator.progress_auth import RequestRefused
 from bireme_operator.rate_limiter import RateLimiter
 from bireme_operator.readers import refusal
-from bireme_operator.reviews import Reviews
+from bireme_operator.reviews import AccessReviews
 from bireme_operator.tickets import TICKET_HEADER, Tickets
 
 PATH: Final = "/debug/dump"
@@ -100,7 +100,7 @@ class LastCycles:
             dump["recordLeftOut"] = str(error)
         else:
             if len(record) > MAX_BYTES:
-                dump["recordLeftOut"] = f"it takes {len(record)} bytes of at most {MAX_BYTES}"
+                dump["recordLeftOut"] = f"the record has {len(record)} bytes, more than {MAX_BYTES}"
             else:
                 dump["record"] = record.decode()
         return dump
@@ -111,7 +111,7 @@ class DebugDump:
     """Serves the dump; ``last`` gives the cycles of this process, None if it does not lead."""
 
     tickets: Tickets
-    reviews: Reviews
+    reviews: AccessReviews
     last: Callable[[], LastCycles | None]
     facts: Callable[[], Mapping[str, Any]]
     per_user: RateLimiter
@@ -140,7 +140,9 @@ class DebugDump:
         """Return the caller's name; raise RequestRefused if they have no permission."""
         user = await self.tickets.user(ticket)
         if wait := self.per_user.take(user.tenant):
-            raise RequestRefused(429, f"one in {_SECONDS_EACH:g} s; try again", wait)
+            raise RequestRefused(
+                429, f"you may get one dump in {_SECONDS_EACH:g} s; try again", wait
+            )
         if not await self.reviews.may(user, nonResourceAttributes={"path": PATH, "verb": "get"}):
             raise RequestRefused(
                 403, f"{user.name} may not get {PATH}: ask for that nonResourceURL"
@@ -156,4 +158,4 @@ def make(
 ) -> DebugDump:
     """Return the endpoint; ``clock`` gives monotonic seconds."""
     per_user = RateLimiter(1 / _SECONDS_EACH, 5, clock)
-    return DebugDump(tickets, Reviews(tickets.client), last, facts, per_user)
+    return DebugDump(tickets, AccessReviews(tickets.client), last, facts, per_user)

@@ -129,7 +129,7 @@ class DryRuns:
                 return
             raise rejection_of(error) or error from error
         except (ValueError, msgspec.DecodeError, msgspec.ValidationError) as error:
-            await self._plan_unchanged(job, place, f"a pod came back from a dry run with {error}")
+            await self._plan_unchanged(job, place, f"a dry run returned a pod with {error}")
             return
         self.state.apply_mutations(job.key[0])
         self.state.requeue(job.key)  # it may preempt others from now on

@@ -18,7 +18,7 @@ from bireme.kube.training_jobs import JobFacts
 from bireme_operator import pod_groups, status
 from bireme_operator.admission import JobAdmission, is_same_demand
 from bireme_operator.metrics import GangMetrics
-from bireme_operator.node_troubles import NodeTroubles
+from bireme_operator.node_troubles import NodeHealthHistory
 from bireme_operator.outlooks import Outlooks
 from bireme_operator.pod_groups import PodGroups
 from bireme_operator.preemptions import Preemptions
@@ -55,7 +55,7 @@ class DecisionExecutor:
     resizes: Resizes
     reports: StatusWriter
     errors: ReconcileErrors
-    troubles: NodeTroubles
+    troubles: NodeHealthHistory
     start_failures: StartFailures
     metrics: GangMetrics
     now: Callable[[], float]

@@ -26,7 +26,7 @@ from bireme_operator.workqueue import WorkQueue
 # First and longest pause between two attempts; pauses double.
 _PAUSES_SECONDS: Final = 5.0, 600.0
 _MAX_ERRORS: Final = 3
-_CONSEQUENCE: Final = "replicas that look for each other find nobody"
+_CONSEQUENCE: Final = "its replicas cannot find each other"
 
 
 @dataclass(slots=True)

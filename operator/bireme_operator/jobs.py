@@ -18,10 +18,10 @@ from bireme_operator.actuator import Actuator
 from bireme_operator.admission import JobAdmission
 from bireme_operator.events import Events
 from bireme_operator.job_services import ServiceRestorer
-from bireme_operator.lifecycle import Situation, Transition
+from bireme_operator.lifecycle import ReconcileContext, Transition
 from bireme_operator.losses import lost_device_seconds
 from bireme_operator.metrics import GangMetrics, UsageMetrics
-from bireme_operator.node_troubles import NodeTroubles
+from bireme_operator.node_troubles import NodeHealthHistory
 from bireme_operator.progress_auth import ProgressService
 from bireme_operator.resizes import Resizes
 from bireme_operator.stalls import stall_of, with_stall
@@ -51,7 +51,7 @@ class JobReconciler:
     progress: ProgressService
     events: Events
     start_failures: StartFailures
-    troubles: NodeTroubles
+    troubles: NodeHealthHistory
     services: ServiceRestorer
     metrics: GangMetrics
     usage: UsageMetrics
@@ -60,7 +60,7 @@ class JobReconciler:
     _creation_times: dict[str, float] = field(default_factory=dict)
     _judged: dict[str, int] = field(default_factory=dict)
 
-    def reconcile(self, job: JobFacts, context: Situation) -> None:
+    def reconcile(self, job: JobFacts, context: ReconcileContext) -> None:
         """Start the next step for ``job``; the end of a step reconciles the job again."""
         if self.reports.is_writing(job.uid):
             return  # its status is about to change; the end of the write requeues the job

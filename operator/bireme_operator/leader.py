@@ -50,7 +50,7 @@ from bireme_operator.jobs import JobReconciler
 from bireme_operator.loop import Heartbeat, Pacing, SchedulingLoop
 from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.node_pools import ManagedPools
-from bireme_operator.node_troubles import NodeTroubles
+from bireme_operator.node_troubles import NodeHealthHistory
 from bireme_operator.outlooks import Outlooks
 from bireme_operator.pod_groups import PodGroups
 from bireme_operator.policies import CycleRunner, LoadedPolicy, Policies, Shadows
@@ -58,7 +58,7 @@ from bireme_operator.preemptions import Preemptions
 from bireme_operator.progress_auth import ProgressService, Tokens
 from bireme_operator.reconcile import GangReconciler, MonotonicAge, NodeHealth, ReconcileErrors
 from bireme_operator.recording import Recording
-from bireme_operator.regrets import Regrets
+from bireme_operator.regrets import ShadowEvaluator
 from bireme_operator.resizes import Resizes
 from bireme_operator.settings import OperatorSettings
 from bireme_operator.start_failures import StartFailures
@@ -129,7 +129,7 @@ class Deciding:
     def of(cls, term: TermContext, name: str, policies: Policies) -> "Deciding":
         """Return the parts of the term ``name``, which decides by ``policies``."""
         settings, metrics, clock = term.settings, term.metrics, term.clock
-        regrets = Regrets.begin(name, settings, term.scheduling, metrics.policies, clock)
+        regrets = ShadowEvaluator.begin(name, settings, term.scheduling, metrics.policies, clock)
         shadows = Shadows(policies, metrics.policies, clock, regrets)
         recording = Recording.begin(name, settings, term.scheduling, metrics, clock)
         last = LastCycles(name, term.scheduling) if settings.debug_dump else None
@@ -195,7 +195,7 @@ class LeaderTerm:
         dry_runs = DryRuns(state, writes, work, events, check_seconds, clock, access)
         admission = JobAdmission(state, work, actuator, reports, settings, term.epoch, dry_runs)
         start_failures = StartFailures(state)
-        troubles = NodeTroubles(state, reports, metrics.suspected, clock)
+        troubles = NodeHealthHistory(state, reports, metrics.suspected, clock)
         resizes = Resizes(state, work, actuator, reports, events, metrics, troubles, now)
         jobs = JobReconciler(
             *(state, work, actuator, admission, resizes, reports, progress, events),

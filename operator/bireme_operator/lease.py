@@ -203,7 +203,7 @@ class Lease:
         faults = tuple(fault for s in statements if s is not None for fault in s.faults)
         if faults != self._faults:
             for fault in faults:
-                self._log.warning("ignored a number that no operator writes", fault=fault)
+                self._log.warning("ignored an invalid number in a leader record", fault=fault)
         self._faults = faults
 
     async def _renew_while_leading(self) -> None:

@@ -44,7 +44,7 @@ _MAX_PULL_SECONDS = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Situation:
+class ReconcileContext:
     """Facts outside the job that a verdict may depend on. ``now`` is POSIX seconds."""
 
     now: float
@@ -101,7 +101,9 @@ class Transition:
         return bool(self.restarts or self.interruptions or self.preemptions)
 
 
-def transition(job: JobFacts, view: GangView | None, context: Situation) -> Transition | None:
+def transition(
+    job: JobFacts, view: GangView | None, context: ReconcileContext
+) -> Transition | None:
     """Return the change to the next phase of ``job``, or None to stay."""
     if job.is_leaving or job.is_finished or job.spec is None:
         return None
@@ -128,7 +130,7 @@ def transition(job: JobFacts, view: GangView | None, context: Situation) -> Tran
 
 
 def _override_budgets(
-    job: JobFacts, view: GangView | None, context: Situation
+    job: JobFacts, view: GangView | None, context: ReconcileContext
 ) -> Transition | None:
     """Stop evicting a stopped gang's pods and override the budgets that protect them."""
     if view is None or job.status.get("reason") not in _EVICTING:
@@ -136,10 +138,11 @@ def _override_budgets(
     remaining = [pod for pod in existing_pods(view) if not (pod.is_leaving or pod.is_terminal)]
     if not remaining or context.seconds_since(job.key, job.queue_time) < EVICTING_SECONDS:
         return None
-    prefix = (
-        f"{job.status.get('message', '')[:800]}; {len(remaining)} of its pods were kept by a budget"
+    prefix = f"{job.status.get('message', '')[:800]}; a budget kept {len(remaining)} of its pods"
+    message = (
+        f"{prefix} for {EVICTING_SECONDS:.0f} s, and is overridden, because a part of a "
+        "gang cannot run"
     )
-    message = f"{prefix} for {EVICTING_SECONDS:.0f} s, and half a gang does not run"
     return Transition("Restarting", Reason.BUDGET_OVERRIDDEN, message)
 
 
@@ -192,7 +195,7 @@ def _leader(job: JobFacts, view: GangView) -> tuple[Member, PodFacts | None] | N
     return places.get((deciding[0], 0)) if deciding else None
 
 
-def _deadline(job: JobFacts, context: Situation) -> Transition | None:
+def _deadline(job: JobFacts, context: ReconcileContext) -> Transition | None:
     limit = job.spec.run_policy.active_deadline_seconds if job.spec else None
     admitted = quantities.parse_timestamp(job.status.get("admittedTime"))
     if (
@@ -205,7 +208,7 @@ def _deadline(job: JobFacts, context: Situation) -> Transition | None:
     return Transition("Failed", Reason.DEADLINE_EXCEEDED, message)
 
 
-def _failure(job: JobFacts, view: GangView, context: Situation) -> Transition | None:
+def _failure(job: JobFacts, view: GangView, context: ReconcileContext) -> Transition | None:
     # A deleted pod ends as Failed too, although the job did not fail.
     failed = [
         (m, pod)
@@ -233,7 +236,9 @@ def _failure(job: JobFacts, view: GangView, context: Situation) -> Transition | 
     return Transition("Restarting", Reason.POD_FAILED, message, restarts=1, node=first)
 
 
-def _rejection(job: JobFacts, member: Member, pod: PodFacts, context: Situation) -> Transition:
+def _rejection(
+    job: JobFacts, member: Member, pod: PodFacts, context: ReconcileContext
+) -> Transition:
     """Start again elsewhere; pause if the same node or too many nodes have refused the job."""
     reason, nodes = Reason.POD_REJECTED, job.rejecting_nodes
     replica = f"replica {member.index} of {member.task}"
@@ -248,7 +253,7 @@ def _rejection(job: JobFacts, member: Member, pod: PodFacts, context: Situation)
     return replace(_start_failure(job, reason, message, pod.node, context), rejections=1)
 
 
-def _pod_change(job: JobFacts, view: GangView, context: Situation) -> Transition | None:
+def _pod_change(job: JobFacts, view: GangView, context: ReconcileContext) -> Transition | None:
     """Plan the gang again if admission changed its pods; the next plan uses the new values."""
     if job.phase == "Running":
         return None
@@ -257,7 +262,7 @@ def _pod_change(job: JobFacts, view: GangView, context: Situation) -> Transition
         if excess:
             message = (
                 f"the API server admitted replica {member.index} of {member.task} with {excess}; "
-                "planned again with that"
+                "the gang is planned again with these amounts"
             )
             if job.last_stop == Reason.PODS_CHANGED:  # admission raises the request every time
                 return _start_failure(job, Reason.PODS_CHANGED, message, member.node, context)
@@ -268,8 +273,8 @@ def _pod_change(job: JobFacts, view: GangView, context: Situation) -> Transition
     for task, labels in context.label_drift(job, view).items():
         pairs = ", ".join(f"{key}={value}" for key, value in sorted(labels.items()))
         message = (
-            f"the API server admitted replicas of {task} with labels {pairs[:600]}, which rules "
-            "over pods ask for; planned again with them"
+            f"the API server admitted replicas of {task} with labels {pairs[:600]}, which pod "
+            "rules select; the gang is planned again with them"
         )
         return Transition("Restarting", Reason.PODS_CHANGED, message, interruptions=1)
     return None
@@ -298,7 +303,7 @@ def excess_requests(view: GangView) -> dict[str, Request]:
     }
 
 
-def _interruption(job: JobFacts, view: GangView, context: Situation) -> Transition | None:
+def _interruption(job: JobFacts, view: GangView, context: ReconcileContext) -> Transition | None:
     tolerations = {task.name: task.constraints.tolerations for task in job.tasks}
     for member, pod in view.members:
         node = pod.node if pod is not None and pod.node else member.node
@@ -335,7 +340,7 @@ def _was_deleted(view: GangView, member: Member, pod: PodFacts | None) -> str:
     return f"was deleted ({disruption[:600]})" if disruption else "was deleted"
 
 
-def _unschedulable(job: JobFacts, view: GangView, context: Situation) -> Transition | None:
+def _unschedulable(job: JobFacts, view: GangView, context: ReconcileContext) -> Transition | None:
     """Give the places back after kube-scheduler's verdict that a replica does not fit its node."""
     for member, pod in view.members:
         verdict = refusal(job.key, view.plan, member, pod, context)
@@ -349,7 +354,7 @@ def _unschedulable(job: JobFacts, view: GangView, context: Situation) -> Transit
 
 
 def refusal(
-    key: Key, plan: PlanFacts, member: Member, pod: PodFacts | None, context: Situation
+    key: Key, plan: PlanFacts, member: Member, pod: PodFacts | None, context: ReconcileContext
 ) -> str:
     """Return kube-scheduler's verdict that it cannot bind a replica; empty while it may still."""
     obstacles = pod.obstacles if pod is not None and not (pod.node or pod.is_leaving) else None
@@ -373,7 +378,7 @@ def existing_pods(view: GangView) -> list[PodFacts]:
     return [pod for _, pod in view.members if pod is not None]
 
 
-def _unbound(job: JobFacts, view: GangView, context: Situation) -> Transition | None:
+def _unbound(job: JobFacts, view: GangView, context: ReconcileContext) -> Transition | None:
     """Give the places back if the scheduler reports nothing about the gang's pods for too long."""
     waited = context.seconds_since(job.key, view.plan.planned)
     if is_judged(view) or waited <= silence_seconds(view, context):
@@ -385,22 +390,30 @@ def _unbound(job: JobFacts, view: GangView, context: Situation) -> Transition | 
     if is_passed_over(job, view, context):
         move = _start_failure(job, reason, summary, node, context)
     else:
-        message = f"{summary}; planning the whole gang again"
+        message = f"{summary}; the whole gang is planned again"
         move = Transition("Restarting", reason, message, interruptions=1)
     return move if _count_unseen(view) else replace(move, silent_plan=view.plan.planned)
 
 
-def silence(gang: JobFacts | GroupFacts, view: GangView, waited: float, context: Situation) -> str:
+def silence(
+    gang: JobFacts | GroupFacts, view: GangView, waited: float, context: ReconcileContext
+) -> str:
     """Return a message about pods that have waited ``waited`` seconds without a verdict."""
     if unseen := _count_unseen(view):
-        return f"not on their nodes after {waited:.0f} s, {unseen} of them not created or gated"
-    text = f"not on their nodes after {waited:.0f} s, of which kube-scheduler says nothing"
+        return (
+            f"are not on their nodes after {waited:.0f} s; {unseen} of them do not exist or "
+            "are gated"
+        )
+    text = (
+        f"are not on their nodes after {waited:.0f} s, and kube-scheduler reports nothing "
+        "about them"
+    )
     if is_passed_over(gang, view, context):
-        return f"{text}, although it serves gangs that were planned since"
-    return f"{text}; it binds nobody that was planned since"
+        return f"{text}, although it serves gangs that were planned later"
+    return f"{text}; it binds no pod that was planned later"
 
 
-def is_passed_over(gang: JobFacts | GroupFacts, view: GangView, context: Situation) -> bool:
+def is_passed_over(gang: JobFacts | GroupFacts, view: GangView, context: ReconcileContext) -> bool:
     """Return whether the scheduler ignores the gang, whose pods all exist, but serves others."""
     return not _count_unseen(view) and context.serves_others(gang, view.plan)
 
@@ -411,7 +424,7 @@ def _count_unseen(view: GangView) -> int:
     return sum(m in unbound and (pod is None or pod.is_gated) for m, pod in view.members)
 
 
-def silence_seconds(view: GangView, context: Situation) -> float:
+def silence_seconds(view: GangView, context: ReconcileContext) -> float:
     """Return how long the scheduler may report nothing about unbound pods."""
     # kube-scheduler reports nothing about a pod while its volume is being provisioned.
     if any(pod.obstacles and pod.obstacles.has_claims for pod in existing_pods(view)):
@@ -420,13 +433,13 @@ def silence_seconds(view: GangView, context: Situation) -> float:
 
 
 def _start_failure(
-    job: JobFacts, reason: Reason, message: str, node: str, context: Situation
+    job: JobFacts, reason: Reason, message: str, node: str, context: ReconcileContext
 ) -> Transition:
     retry = clock_time(retry_time(job.start_failures + 1, context.now))
     return Transition(
         "Restarting",
         reason,
-        f"{message[:800]}; tried again at {retry}",
+        f"{message[:800]}; the next try is at {retry}",
         interruptions=1,
         start_failures=1,
         node=node,
@@ -442,7 +455,7 @@ def _spec_edit(job: JobFacts, view: GangView) -> Transition | None:
     """Start again if an edit changed the pod templates before the gang ran."""
     if job.phase == "Running" or view.is_ready or view.plan.spec_hash == job.spec_hash:
         return None
-    message = "spec.tasks was edited before all replicas ran; the gang starts again as it is now"
+    message = "spec.tasks was edited before all replicas ran; the gang restarts with the new spec"
     return Transition("Restarting", Reason.TASKS_EDITED, message, interruptions=1)
 
 
@@ -487,7 +500,7 @@ def _hang(view: GangView) -> str:
     return ""
 
 
-def _start_timeout(job: JobFacts, view: GangView, context: Situation) -> Transition | None:
+def _start_timeout(job: JobFacts, view: GangView, context: ReconcileContext) -> Transition | None:
     """Give the places back if the gang does not get ready in time."""
     if job.phase == "Running" or not is_late(job, view, context):
         return None
@@ -502,7 +515,7 @@ def _start_timeout(job: JobFacts, view: GangView, context: Situation) -> Transit
     return _start_failure(job, Reason.START_TIMED_OUT, message, node, context)
 
 
-def is_late(gang: JobFacts | GroupFacts, view: GangView, context: Situation) -> bool:
+def is_late(gang: JobFacts | GroupFacts, view: GangView, context: ReconcileContext) -> bool:
     """Return whether a gang has had its places for longer than its start may take."""
     waited = context.seconds_since(gang.key, view.plan.planned)
     limit = context.start_timeout_seconds(gang)
@@ -665,7 +678,7 @@ def is_resizable(job: JobFacts) -> bool:
     return is_elastic and job.phase == "Running" and not is_stopping
 
 
-def surviving_view(job: JobFacts, view: GangView, context: Situation) -> GangView:
+def surviving_view(job: JobFacts, view: GangView, context: ReconcileContext) -> GangView:
     """Return ``view`` with only the replicas that go on or have succeeded, if these are enough.
 
     Return the whole ``view`` otherwise: every replica decides the gang's phase then.
@@ -685,7 +698,7 @@ def surviving_view(job: JobFacts, view: GangView, context: Situation) -> GangVie
     )
 
 
-def _goes_on(pod: PodFacts | None, context: Situation) -> bool:
+def _goes_on(pod: PodFacts | None, context: ReconcileContext) -> bool:
     if pod is None or not pod.node or pod.is_leaving:
         return False
     if pod.is_terminal:
@@ -693,7 +706,7 @@ def _goes_on(pod: PodFacts | None, context: Situation) -> bool:
     return not context.lost_node(pod.node)
 
 
-def lost_members(job: JobFacts, view: GangView, context: Situation) -> dict[Member, str]:
+def lost_members(job: JobFacts, view: GangView, context: ReconcileContext) -> dict[Member, str]:
     """Return the replicas that ``job`` goes on without, and the causes; none if it cannot."""
     enough = surviving_view(job, view, context)
     if enough is view:
@@ -706,7 +719,7 @@ def lost_members(job: JobFacts, view: GangView, context: Situation) -> dict[Memb
 
 
 def _verdict(
-    job: JobFacts, member: Member, pod: PodFacts | None, context: Situation, view: GangView
+    job: JobFacts, member: Member, pod: PodFacts | None, context: ReconcileContext, view: GangView
 ) -> str:
     """Return why a replica is dropped from the plan; empty while it may still get ready."""
     plan = view.plan

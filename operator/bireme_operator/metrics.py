@@ -82,19 +82,21 @@ class UsageMetrics:
 
     def __init__(self, make: MetricMaker) -> None:
         self._label_sets: set[tuple[str, str, str, str]] = set()
-        self._seconds = make.counter("usage_seconds", "Time that device_seconds covers")
+        self._seconds = make.counter(
+            "usage_seconds", "Seconds that bireme_device_seconds_total covers"
+        )
         labels = ("resource", "queue", "namespace", "pool")
         self._held = make.counter(
             "device_seconds",
-            "Devices times the seconds that gangs had them, by use: running, starting, stopping, or"
-            " reserved for one that waits",
+            "Devices times the seconds that gangs had them, by use: running, starting, stopping, "
+            "or reserved for a waiting gang",
             *labels,
             "use",
         )
         self._lost = make.counter(
             "device_seconds_lost",
-            "Those of running that a stop made void: since the last progress report of the run, or"
-            " all of a run without reports",
+            "Device-seconds of runs that a stop made useless: those since the last progress "
+            "report, or the whole run without reports",
             *labels,
         )
 
@@ -142,31 +144,40 @@ class GangMetrics:
             "completion", "From a job's creation to its end", _COMPLETIONS, "queue", "phase"
         )
         self._transitions = make.counter(
-            "job_transitions", "Changes of a job's phase, and why", "phase", "reason"
+            "job_transitions",
+            "Changes of a job's phase, by new phase and reason",
+            "phase",
+            "reason",
         )
-        self._waiting = make.gauge("gangs_waiting", "Gangs that wait, by why", "reason")
-        self._head = make.gauge("head_wait_seconds", "How long the gang that is next has waited")
+        self._waiting = make.gauge("gangs_waiting", "Gangs that wait, by reason", "reason")
+        self._head = make.gauge("head_wait_seconds", "How long the first waiting gang has waited")
         self._oldest = make.gauge(
-            "queue_oldest_wait_seconds", "Longest wait of those that still wait", "queue"
+            "queue_oldest_wait_seconds", "Longest wait of the gangs that still wait", "queue"
         )
         self._overdue = make.gauge(
-            "queue_overdue_seconds", "The most that a wait is past its bound", "queue"
+            "queue_overdue_seconds",
+            "Longest time that a waiting gang is past its wait bound",
+            "queue",
         )
-        meaning = "Gangs that are pending or admitted, as in Queue.status"
+        meaning = "Pending and admitted gangs, as in Queue.status"
         self._in_queue = make.gauge("queue_gangs", meaning, "queue", "state")
-        meaning = "What a queue may hold with all below it; cpu in cores, memory in bytes"
+        meaning = "Limit of a queue with all queues below it; cpu in cores, memory in bytes"
         self._limit = make.gauge("queue_limit", meaning, "queue", "resource")
         meaning = (
-            "What a queue is guaranteed, by itself or by those below it; units as of the limit"
+            "Guarantee of a queue, its own or that of the queues below it; units as in "
+            "bireme_queue_limit"
         )
         self._guarantee = make.gauge("queue_guarantee", meaning, "queue", "resource")
-        meaning = "What a queue holds with all below it: devices, and what it limits or guarantees"
+        meaning = (
+            "Usage of a queue with all queues below it: devices, and the resources that it "
+            "limits or guarantees"
+        )
         self._used = make.gauge("queue_used", meaning, "queue", "resource")
         labels = ("resource", "pool", "model")
         self._devices = make.gauge(
             "devices",
-            "Devices of all nodes: used by pods or planned ones, kept for a gang that waits, free,"
-            " or closed, on nodes that are cordoned or not ready",
+            "Devices of all nodes: used by pods or plans, kept for a waiting gang, free, or "
+            "closed (on nodes that are cordoned or not ready)",
             *labels,
             "state",
         )
@@ -175,19 +186,19 @@ class GangMetrics:
         )
         self._unknown_models = make.gauge(
             "unknown_gpu_models",
-            "Nodes whose GPU model neither Bireme nor the setting gpuModels knows; policies that"
-            " ask for speeds take it for another",
+            "Nodes with a GPU model that neither Bireme nor the setting gpuModels knows; "
+            "policies assume the speed of another model",
             "model",
         )
         self._stalled = make.gauge(
             "gangs_stalled",
-            "Running gangs with devices whose reports have shown no progress, or of which a replica"
-            " was not ready, for stalledAfterSeconds",
+            "Running gangs with devices that reported no progress, or had a replica that was not "
+            "ready, for stalledAfterSeconds",
             "queue",
             "reason",
         )
         self._partial = make.gauge(
-            "partial_gangs", "Gangs that have a plan, and a replica on no node yet"
+            "partial_gangs", "Gangs that have a plan and a replica on no node yet"
         )
         self._partial_age = make.gauge(
             "partial_gang_age_seconds", "Age of the oldest plan of a gang with a replica on no node"
@@ -351,43 +362,44 @@ class OperatorMetrics:
         make = MetricMaker(self.registry)
         self.is_leader = make.gauge("leader", "1 while this process leads")
         self.epoch = make.gauge(
-            "leader_epoch", "How often the leader has changed; it stamps every plan"
+            "leader_epoch", "Number of changes of the leader; every plan carries it"
         )
         self.kubernetes = make.gauge(
-            "kubernetes_info", "1 for the API server's version, in digits", "major", "minor"
+            "kubernetes_info", "1, with the version of the API server as labels", "major", "minor"
         )
         self.cycle_age = make.gauge(
-            "cycle_age_seconds", "Since the leader's last turn ended; 0 of a standby"
+            "cycle_age_seconds", "Seconds since the leader's last turn ended; 0 on a standby"
         )
         self.turns = make.seconds(
-            "turn", "How long a turn of the loop takes: looking, deciding, handing over", SECONDS
+            "turn", "How long a turn of the loop takes: reading, deciding, handing over", SECONDS
         )
         self.cycles = make.seconds(
-            "cycle", "How long the cycle in a turn takes, which decides", SECONDS
+            "cycle", "How long the scheduling cycle of a turn takes", SECONDS
         )
         self.cycles_cut = make.counter(
             "cycles_cut",
-            "Cycles that ended before all gangs had their turn; gangs_waiting shows the last other",
+            "Cycles that ended before they decided on all gangs; bireme_gangs_waiting keeps the "
+            "last complete cycle",
         )
         self.reconcile_errors = make.counter(
             "reconcile_errors",
-            "Objects that the operator's own code failed on; the log has the errors",
+            "Objects on which the operator's own code failed; its log has the errors",
         )
         self.suspected = make.gauge(
             "node_suspected",
-            "1 while gangs avoid a node that gangs of two namespaces had trouble with; 0 where more"
-            " of its pool may not be avoided",
+            "1 while gangs avoid a node with which gangs of two namespaces had trouble; 0 if too "
+            "many nodes of its pool are suspected",
             "node",
         )
         self.watches = WatchMetrics(make)
         self.gangs = GangMetrics(make)
         self.usage = UsageMetrics(make)
         self.protected = make.counter(
-            "preemptions_refused", "Gangs not stopped, by disruption budgets"
+            "preemptions_refused", "Gangs that disruption budgets kept from being stopped"
         )
         self.resizes = make.counter("resizes", "Changes of a running gang's size", "reason")
         self.fallbacks = make.counter(
-            "policy_fallbacks", "Decisions of the rules in place of the policy's"
+            "policy_fallbacks", "Decisions that the rules made in place of the policy"
         )
         self.policies = PolicyMetrics(make)
         self.pools = PoolMetrics(make)
@@ -395,14 +407,16 @@ class OperatorMetrics:
             "progress_reports", "Progress reports, by HTTP status", "status"
         )
         self.events_left_out = make.counter(
-            "events_left_out", "Events not posted, where a namespace had too many at once"
+            "events_left_out", "Events not posted because a namespace had too many at once"
         )
         self._observed = make.gauge(
-            "observed_actions", "In mode Observe: what the last cycle would have done", "action"
+            "observed_actions",
+            "Actions that the last cycle would have taken, in mode Observe",
+            "action",
         )
         self.observed_binds = make.counter(
             "observed_binds",
-            "In mode Observe: pods bound by others, by what was decided on their gang last",
+            "Pods that others bound, by the last decision on their gang, in mode Observe",
             "outcome",
         )
         self.recorded = make.counter("recorded_cycles", "Cycles with news, by outcome", "outcome")
@@ -430,10 +444,10 @@ class WatchMetrics:
     """Metrics about the watches of Bireme's own kinds."""
 
     def __init__(self, make: MetricMaker) -> None:
-        self.restarts = make.counter("watch_restarts", "Times kopf ended and was started again")
+        self.restarts = make.counter("watch_restarts", "Restarts of kopf after it ended")
         self.repairs = make.counter(
             "watch_repairs",
-            "Objects of Bireme's kinds that kopf had missed and an audit found: ghost or lost",
+            "Objects of Bireme's kinds that kopf missed and an audit repaired: ghost or lost",
             "kind",
             "outcome",
         )
@@ -449,7 +463,7 @@ class PolicyMetrics:
         )
         self.stage = make.gauge(
             "policy_stage",
-            "1 for the stage that counts of a SchedulingPolicy; RolledBack is one too",
+            "1 for the effective stage of a SchedulingPolicy, which may be RolledBack",
             "policy",
             "stage",
         )
@@ -461,11 +475,14 @@ class PolicyMetrics:
         )
         self.degraded = make.gauge("policy_degraded", "1 while its answers are overruled", "policy")
         self.agreement = make.gauge(
-            "policy_shadow_agreement", "Share of starts in common, lately", "policy"
+            "policy_shadow_agreement",
+            "Share of recent starts on which the shadow and the active policy agree",
+            "policy",
         )
         self.regret = make.gauge(
             "policy_shadow_regret_seconds",
-            "How much longer a gang takes by the policy that decides than by the shadow, lately",
+            "Mean seconds by which a gang takes longer with the active policy than with the "
+            "shadow, lately",
             "policy",
         )
         self.regret_low = make.gauge(
@@ -476,26 +493,24 @@ class PolicyMetrics:
         )
         self.regret_share = make.gauge(
             "policy_shadow_regret_ratio",
-            "The regret over the mean completion time by the policy that decides",
+            "The regret as a share of the mean completion time with the active policy",
             "policy",
         )
         self.regret_samples = make.gauge(
-            "policy_shadow_regret_samples", "Moments that the regret is the mean of", "policy"
+            "policy_shadow_regret_samples", "Samples of which the regret is the mean", "policy"
         )
         self.shadow_samples = make.counter(
             "shadow_samples",
-            "Moments due to be played forward by a shadow: taken; empty, as nothing had ended;"
-            " skipped, as another was being played or its rest was not over; or failed, because"
-            " the process that plays died, was late or unreadable, or the snapshot could not be"
-            " recorded",
+            "Samples of a shadow that were due: taken; empty, because no gang had ended; "
+            "skipped, because the last sample or the pause after it was not over; or failed",
             "outcome",
         )
         self.shadow_sample_seconds = make.seconds(
-            "shadow_sample", "How long it takes to play a moment forward", _RENEWALS
+            "shadow_sample", "How long one sample of a shadow takes", _RENEWALS
         )
         self.size_agreement = make.gauge(
             "policy_shadow_size_agreement",
-            "Share of elastic gangs that get the same size, lately",
+            "Share of elastic gangs to which shadow and active policy gave the same size, lately",
             "policy",
         )
         self.compared = make.gauge(
@@ -517,15 +532,15 @@ class OutlookMetrics:
     def __init__(self, make: MetricMaker) -> None:
         self.renewals = make.counter(
             "outlook_renewals",
-            "Renewals of the outlook: renewed; or kept as it was, because the process that looks"
-            " ahead died, was late or unreadable, or the snapshot could not be recorded",
+            "Renewals of the outlook: renewed, or kept as it was because the renewal failed or "
+            "was late",
             "outcome",
         )
         self.seconds = make.seconds(
             "outlook_renewal", "How long a renewal of the outlook takes", _RENEWALS
         )
         self.made = make.gauge(
-            "outlook_timestamp_seconds", "Moment of the snapshot of the outlook, POSIX seconds"
+            "outlook_timestamp_seconds", "Time of the snapshot behind the outlook, POSIX seconds"
         )
 
 
@@ -533,18 +548,27 @@ class PoolMetrics:
     """Metrics about NodePoolScalers; administrators name them, and few."""
 
     def __init__(self, make: MetricMaker) -> None:
-        self.nodes = make.gauge("pool_nodes", "Nodes that are ready", "pool")
-        self.floor = make.gauge("pool_floor", "The fewest nodes it should have now", "pool")
-        self.needed = make.gauge("pool_needed", "Nodes that are in use, planned on or kept", "pool")
-        self.demand = make.gauge("pool_demand_nodes", "Nodes' worth of what runs and waits", "pool")
+        self.nodes = make.gauge("pool_nodes", "Nodes of the pool that are ready", "pool")
+        self.floor = make.gauge(
+            "pool_floor", "The fewest nodes that the pool should have now", "pool"
+        )
+        self.needed = make.gauge(
+            "pool_needed", "Nodes of the pool that are in use, planned on or kept", "pool"
+        )
+        self.demand = make.gauge(
+            "pool_demand_nodes", "Demand of running and waiting gangs, in nodes", "pool"
+        )
         self.forecast = make.gauge(
-            "pool_forecast_nodes", "Nodes' worth forecast for this hour", "pool", "quantile"
+            "pool_forecast_nodes",
+            "Forecast of the demand in this hour, in nodes",
+            "pool",
+            "quantile",
         )
         self.forecast_made = make.gauge(
-            "pool_forecast_timestamp_seconds", "When the forecast was made, POSIX seconds", "pool"
+            "pool_forecast_timestamp_seconds", "Time of the forecast, POSIX seconds", "pool"
         )
         self.writes = make.counter(
-            "pool_scale_writes", "Orders to targets, by what became of them", "outcome"
+            "pool_scale_writes", "Requests to scale a target, by outcome", "outcome"
         )
 
     def show_forecast(self, pools: Mapping[str, Mapping[str, float]]) -> None:

@@ -74,7 +74,7 @@ class _Avoidance:
 
 
 @dataclass(slots=True)
-class NodeTroubles:
+class NodeHealthHistory:
     """Nodes in trouble; ``clock`` is monotonic seconds, ``suspected`` a gauge by node."""
 
     state: ClusterState
@@ -207,7 +207,7 @@ class NodeTroubles:
         minutes = round(_AVOIDED_SECONDS / 60)
         then = f"gangs avoid it for {minutes} minutes"
         if node not in self._avoided:
-            then = "it is not avoided, as no more than a tenth of its pool may be"
+            then = "gangs still use it, because they avoid at most a tenth of its pool"
         return (
             f"gangs of {len(troubles)} namespaces had trouble with this node: {kinds_text}; {then}"
         )
@@ -251,7 +251,9 @@ class NodeTroubles:
             return hold
         more = f" and {len(named) - _MAX_NAMED} more" if len(named) > _MAX_NAMED else ""
         which = f"{', '.join(named[:_MAX_NAMED])}{more}"
-        remark = f"room on {which} is avoided for some minutes: pods were refused or failed there"
+        remark = (
+            f"it avoids room on {which} for some minutes, because pods were refused or failed there"
+        )
         return replace(hold, message=f"{hold.message}; {remark}")
 
     def forget(self, uids: set[str]) -> None:

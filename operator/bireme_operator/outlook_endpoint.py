@@ -17,7 +17,7 @@ from bireme.core.times import clock_time
 from bireme.kube import quantities
 from bireme_operator.outlooks import Outlooks, StartForecast
 from bireme_operator.progress_auth import RequestRefused
-from bireme_operator.readers import Reader, Readers
+from bireme_operator.readers import HttpCallers, Reader
 
 PATH: Final = "/outlook"
 VERSION: Final = "outlook.bireme.dev/v1"
@@ -30,7 +30,7 @@ class OutlookEndpoint:
     ``now`` gives POSIX seconds.
     """
 
-    readers: Readers
+    readers: HttpCallers
     outlooks: Callable[[], Outlooks | None]
     now: Callable[[], float]
 

@@ -28,7 +28,7 @@ from bireme.replay.writer import encode_record
 from bireme.rl.lookup import PolicySource
 from bireme.tasks import Tasks
 from bireme_operator.metrics import OutlookMetrics
-from bireme_operator.questions import QuestionFailed, Questions
+from bireme_operator.questions import QuestionFailed, WorkerProcess
 from bireme_operator.settings import OperatorSettings
 
 # After a forecast of t seconds the next one comes after _REST * t at the earliest: forecasts get at
@@ -69,7 +69,7 @@ class Outlooks:
 
     run: str
     scheduling: SchedulingSettings
-    questions: Questions
+    questions: WorkerProcess
     interval_seconds: float
     metrics: OutlookMetrics
     clock: Callable[[], float]
@@ -96,7 +96,7 @@ class Outlooks:
         if not settings.outlook:
             return None
         limits = settings.outlook_limit_seconds, settings.outlook_memory_bytes
-        questions = Questions(*limits, settings.checkpoint_directory)
+        questions = WorkerProcess(*limits, settings.checkpoint_directory)
         interval = settings.outlook_interval_seconds
         return cls(run, scheduling, questions, interval, metrics, clock)
 
@@ -204,4 +204,4 @@ def _outlook_of(answer: OutlookAnswer, snapshot: ClusterSnapshot) -> Outlook:
         )
         return Outlook(answer.now, answer.until, prospects, answer.cycles, Cut(answer.cut))
     except (KeyError, ValueError) as error:
-        raise QuestionFailed("unreadable", f"its answer is of other gangs: {error!r}") from error
+        raise QuestionFailed("unreadable", f"its answer names other gangs: {error!r}") from error

@@ -31,8 +31,8 @@ from bireme_operator import lifecycle, status
 from bireme_operator.actuator import Actuator
 from bireme_operator.events import Events
 from bireme_operator.guests import Guests, KeptByBudget
-from bireme_operator.lifecycle import Situation
-from bireme_operator.node_troubles import NodeTroubles
+from bireme_operator.lifecycle import ReconcileContext
+from bireme_operator.node_troubles import NodeHealthHistory
 from bireme_operator.start_failures import StartFailures
 from bireme_operator.watches import Watches
 from bireme_operator.workqueue import WorkQueue
@@ -122,7 +122,7 @@ class PodGroups:
     guests: Guests
     events: Events
     start_failures: StartFailures
-    troubles: NodeTroubles
+    troubles: NodeHealthHistory
     clock: Callable[[], float]
     _broken_since: dict[str, float] = field(default_factory=dict)
     _reported_failures: dict[str, set[str]] = field(default_factory=dict)
@@ -182,7 +182,7 @@ class PodGroups:
         self,
         group: GroupFacts,
         view: GangView,
-        context: Situation,
+        context: ReconcileContext,
         rejection: tuple[Reason, str] | None = None,
     ) -> bool:
         """Start the work that the planned gang needs now; return False when it needs none.
@@ -288,7 +288,9 @@ class PodGroups:
             if pod.uid not in view.plan.member_by_uid and pod.key not in self.state.other_gates
         ]
 
-    def _incomplete(self, group: GroupFacts, view: GangView, context: Situation) -> str | None:
+    def _incomplete(
+        self, group: GroupFacts, view: GangView, context: ReconcileContext
+    ) -> str | None:
         """Return why a gang that lost members must stop and start again whole; None if it goes on.
 
         It stops only if replacements wait for places: without them it goes on with fewer members.
@@ -305,8 +307,8 @@ class PodGroups:
         if waited <= context.bind_timeout_seconds:
             return None
         return (
-            f"{count} of minMember {needed} pods have places, and none were found for others in "
-            f"{waited:.0f} s"
+            f"{count} of minMember {needed} pods have places, and no places for others were found "
+            f"in {waited:.0f} s"
         )
 
     def forget(self, uids: Container[str]) -> None:
@@ -319,7 +321,7 @@ class PodGroups:
         }
         self.guests.forget(uids)
 
-    def _stuck(self, group: GroupFacts, view: GangView, context: Situation) -> str | None:
+    def _stuck(self, group: GroupFacts, view: GangView, context: ReconcileContext) -> str | None:
         """Return why the gang must be planned again; None while its pods may still be bound."""
         # A pod without a pin may still get to another node than the planned one.
         pinned = view.unbound if view.plan.mode == "Pinned" else ()
@@ -408,7 +410,7 @@ class PodGroups:
         new_status["waitSeconds"] = int(group.status.get("waitSeconds") or 0)
         if "request" in group.status:
             new_status["request"] = group.status["request"]
-        new_status["message"] = f"{failure.message}; tried again at {retry}"
+        new_status["message"] = f"{failure.message}; the next try is at {retry}"
         await self._take_back(group, view, bound_members, failure.message, now, new_status)
 
     async def _roll_back(
@@ -470,7 +472,8 @@ class PodGroups:
         reason = Reason.STOPPING.value
         if group.status.get("reason") != reason:
             message = cleaned(
-                f"{cause}; asked again for {lifecycle.EVICTING_SECONDS:.0f} s at most"
+                f"{cause}; the eviction is tried again for at most "
+                f"{lifecycle.EVICTING_SECONDS:.0f} s"
             )
             new_status = {**group.status, "reason": reason, "message": message}
             await self._write(group, new_status)
@@ -496,7 +499,9 @@ class _FailedStart:
     """True if kube-scheduler reported nothing about the gang and served other gangs."""
 
 
-def _start_failure(group: GroupFacts, view: GangView, context: Situation) -> _FailedStart | None:
+def _start_failure(
+    group: GroupFacts, view: GangView, context: ReconcileContext
+) -> _FailedStart | None:
     """Return the failure for which a gang gives its places back and pauses; None without one."""
     return (
         _refusal_failure(group, view, context)
@@ -514,7 +519,7 @@ def _has_work(view: GangView, max_grace_seconds: float) -> bool:
     )
 
 
-def _silence_message(group: GroupFacts, view: GangView, context: Situation) -> str | None:
+def _silence_message(group: GroupFacts, view: GangView, context: ReconcileContext) -> str | None:
     """Return a message if kube-scheduler reports nothing about pods for too long, else None."""
     if not view.unbound or lifecycle.is_judged(view):
         return None
@@ -525,7 +530,9 @@ def _silence_message(group: GroupFacts, view: GangView, context: Situation) -> s
     return f"{len(view.unbound)} of {len(view.members)} pods {silence}"
 
 
-def _silence_failure(group: GroupFacts, view: GangView, context: Situation) -> _FailedStart | None:
+def _silence_failure(
+    group: GroupFacts, view: GangView, context: ReconcileContext
+) -> _FailedStart | None:
     """Return a failure if kube-scheduler ignores the gang's pods while it serves other gangs."""
     message = _silence_message(group, view, context)
     if message is None or not lifecycle.is_passed_over(group, view, context):
@@ -533,7 +540,9 @@ def _silence_failure(group: GroupFacts, view: GangView, context: Situation) -> _
     return _FailedStart(Reason.GANG_NOT_BOUND_IN_TIME, view.unbound[0].node, message, True)
 
 
-def _refusal_failure(group: GroupFacts, view: GangView, context: Situation) -> _FailedStart | None:
+def _refusal_failure(
+    group: GroupFacts, view: GangView, context: ReconcileContext
+) -> _FailedStart | None:
     """Return a failure with kube-scheduler's verdict that it cannot bind a pod to its node."""
     for member, pod in view.members:
         if verdict := lifecycle.refusal(group.key, view.plan, member, pod, context):
@@ -544,7 +553,9 @@ def _refusal_failure(group: GroupFacts, view: GangView, context: Situation) -> _
     return None
 
 
-def _timeout_failure(group: GroupFacts, view: GangView, context: Situation) -> _FailedStart | None:
+def _timeout_failure(
+    group: GroupFacts, view: GangView, context: ReconcileContext
+) -> _FailedStart | None:
     """Return a failure if pods of the gang do not run within the start timeout.
 
     The timeout ends when the gang runs, even if replacements of lost members join later.
@@ -735,7 +746,9 @@ def waiting_status(
     if hold.position is not None:
         new_status["queuePosition"] = hold.position
     if group.plan is not None:
-        new_status["message"] = cleaned(f"{hold.gang.replicas} more wait to join: {hold.message}")
+        new_status["message"] = cleaned(
+            f"{hold.gang.replicas} more pods wait to join: {hold.message}"
+        )
         return new_status
     new_status["phase"] = "Interrupted" if new_status.get("phase") == "Interrupted" else "Pending"
     message = new_status["message"] = cleaned(hold.message)

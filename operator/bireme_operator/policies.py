@@ -30,7 +30,7 @@ from bireme.core.policy import Policy
 from bireme.core.reasons import Reason
 from bireme.core.regret import RegretSample
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.core.turns import Turns
+from bireme.core.turns import CycleBudget
 from bireme.core.usage import UsageMeter, devices_held
 from bireme.kube.api.scheduling_policy import samples_of
 from bireme.kube.policy_source import (
@@ -48,7 +48,7 @@ from bireme_operator.debug_dump import LastCycles
 from bireme_operator.metrics import OperatorMetrics, PolicyMetrics
 from bireme_operator.outlooks import Outlooks
 from bireme_operator.recording import Recording
-from bireme_operator.regrets import Contestant, Regrets
+from bireme_operator.regrets import Contestant, ShadowEvaluator
 from bireme_operator.rollout import (
     LATEST_CYCLES,
     MAX_OVERRULED,
@@ -394,8 +394,8 @@ class Policies:
         next_one = f"SchedulingPolicy {instead} decides" if instead else "the settings decide"
         if stats.lately_overruled >= MAX_OVERRULED:
             return Reason.RULES_ANSWERED, (
-                f"the rules had to answer in its place in {stats.lately_overruled} of its latest"
-                f" {LATEST_CYCLES} cycles, at last because {stats.latest_fault}; {next_one} now"
+                f"the rules answered in its place in {stats.lately_overruled} of its latest "
+                f"{LATEST_CYCLES} cycles; the latest fault: {stats.latest_fault}; {next_one} now"
             )
         evidence, rollout = self.evidence(policy), policy.rollout
         if evidence is None:
@@ -448,7 +448,7 @@ class Shadows:
     policies: Policies
     metrics: PolicyMetrics
     clock: Callable[[], float]
-    regrets: Regrets | None = None
+    regrets: ShadowEvaluator | None = None
     _tasks: Tasks = field(default_factory=Tasks)
     _rest_until: float = float("-inf")
 
@@ -551,7 +551,7 @@ class CycleRunner:
     last: LastCycles | None = None
     outlooks: Outlooks | None = None
     logs_steps: bool = False
-    _turns: Turns = field(default_factory=Turns)
+    _turns: CycleBudget = field(default_factory=CycleBudget)
     _meter: UsageMeter = field(default_factory=UsageMeter)
     _cycles: int = 0
 

@@ -98,7 +98,7 @@ def decode(body: bytes) -> ProgressReport:
         status = _DECODER.decode(body).trainer_status
     except (msgspec.DecodeError, RecursionError) as error:
         raise PayloadError(
-            f"the body is no report: {error}; send {{'trainerStatus': {{...}}}} as of KEP-2779"
+            f"the body is not a report: {error}; send {{'trainerStatus': {{...}}}} as of KEP-2779"
         ) from error
     metrics = status.metrics or []
     if len(metrics) > _MAX_METRICS:
@@ -143,13 +143,13 @@ _REFUSAL: Final = {
     "properties": {"status": {"type": "integer"}, "message": {"type": "string"}},
 }
 _REFUSALS: Final = {
-    "400": "The body is no report, or a number in it is none",
+    "400": "The body is not a report, or a number in it is invalid",
     "401": "No token for this endpoint, or none that the API server accepts",
     "403": "The pod is no live member of the job",
     "404": "No such TrainingJob in the namespace of the pod",
     "408": "The body came too slowly",
     "413": "The body is too large",
-    "429": "Too many reports; Retry-After says when",
+    "429": "Too many reports; Retry-After has the pause in seconds",
     "503": "This replica does not lead, or cannot ask the API server",
 }
 
@@ -163,7 +163,7 @@ def _path_parameter(name: str) -> dict[str, Any]:
 
 
 _REPORT: Final = {
-    "summary": "Say how far a running job is",
+    "summary": "Report the progress of a running job",
     "security": [{"podToken": []}],
     "parameters": [_path_parameter("namespace"), _path_parameter("name")],
     "requestBody": {"required": True, **_json(_SCHEMA)},

@@ -162,7 +162,7 @@ class Tokens:
     def _limit_reviews(self, sender_key: tuple[str, str]) -> None:
         """Raise RequestRefused if a TokenReview for ``sender_key`` would exceed a limit."""
         if wait := self._per_pod.take(sender_key):
-            raise RequestRefused(429, "this pod has shown too many tokens; keep to one", wait)
+            raise RequestRefused(429, "this pod has sent too many tokens; use one", wait)
         if wait := self._in_all.take("all"):
             self._per_pod.give_back(sender_key)
             raise RequestRefused(429, "too many pods report for the first time; try again", wait)
@@ -243,7 +243,7 @@ class ProgressService:
             raise RequestRefused(403, f"pod {claim.pod!r} is no member of any gang")
         if wait := self._senders.take((claim.uid, address)):
             raise RequestRefused(
-                429, "this pod reports too often; once in a few seconds is enough", wait
+                429, "this pod reports too often; report once in a few seconds", wait
             )
         sender = await self.tokens.sender(token, claim, address)
         job = self.state.jobs.get(key) if sender.namespace == key[0] else None

@@ -30,7 +30,7 @@ class QuestionFailed(Exception):  # noqa: N818  # an outcome, not a malfunction
 
 
 @dataclass(slots=True)
-class Questions:
+class WorkerProcess:
     """Asks questions, one after another.
 
     Attributes:
@@ -60,7 +60,7 @@ class Questions:
         try:
             return msgspec.json.decode(text, type=kind)
         except msgspec.DecodeError as error:
-            raise QuestionFailed("unreadable", f"its answer is none: {error}") from error
+            raise QuestionFailed("unreadable", f"its answer cannot be read: {error}") from error
 
     async def _run(self, call: bytes) -> bytes:
         pipe = asyncio.subprocess.PIPE

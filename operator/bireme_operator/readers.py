@@ -17,7 +17,7 @@ from bireme.kube import names
 from bireme_operator.http_server import keep_connection
 from bireme_operator.progress_auth import RequestRefused
 from bireme_operator.rate_limiter import RateLimiter
-from bireme_operator.reviews import Reviews
+from bireme_operator.reviews import AccessReviews
 from bireme_operator.tickets import TICKET_HEADER, Tickets, User
 
 MAX_NAMESPACES: Final = 100
@@ -62,11 +62,11 @@ class Reader:
 
 
 @dataclass(slots=True)
-class Readers:
+class HttpCallers:
     """Authenticates callers and checks their permissions; ``clock`` gives monotonic seconds."""
 
     tickets: Tickets
-    reviews: Reviews
+    reviews: AccessReviews
     clock: Callable[[], float]
     _access: _Remembered = field(init=False)
     _requests: RateLimiter = field(init=False)
@@ -83,7 +83,7 @@ class Readers:
         """
         user = await self.tickets.user(request.headers.get(TICKET_HEADER, ""))
         if wait := self._requests.take(user.tenant):
-            raise RequestRefused(429, "one in a second is enough; try again", wait)
+            raise RequestRefused(429, "you may send one request a second; try again", wait)
         keep_connection(request)
         return Reader(user.digest, user)
 

@@ -30,9 +30,9 @@ from bireme_operator.actuator import Actuator
 from bireme_operator.adoptions import Adoptions
 from bireme_operator.job_counts import JobCounts
 from bireme_operator.jobs import JobReconciler
-from bireme_operator.lifecycle import Situation
+from bireme_operator.lifecycle import ReconcileContext
 from bireme_operator.metrics import OperatorMetrics
-from bireme_operator.node_troubles import NodeTroubles
+from bireme_operator.node_troubles import NodeHealthHistory
 from bireme_operator.pod_groups import PodGroups
 from bireme_operator.rejections import Rejection
 from bireme_operator.settings import OperatorSettings
@@ -176,7 +176,7 @@ class NodeHealth:
         """Return a message if other pods took the room of a planned pod; else empty."""
         since = self._overfull_since.get(name)
         if since is not None and self.clock() - since >= _OVERFULL_SECONDS:
-            return "the planned room was taken by another pod"
+            return "another pod took the planned room"
         return ""
 
 
@@ -197,7 +197,7 @@ class GangReconciler:
     ages: MonotonicAge
     settings: OperatorSettings
     start_failures: StartFailures
-    troubles: NodeTroubles
+    troubles: NodeHealthHistory
     _rejected: dict[str, Rejection] = field(default_factory=dict)
     _unseen: list[Key] = field(default_factory=list)
 
@@ -213,7 +213,7 @@ class GangReconciler:
         self._rejected = self.work.rejections.current(gangs)
         jobs = (job for key in keys if (job := self.state.jobs.get(key)))
         self.state.learn(jobs, self.errors.isolate)
-        context = Situation(
+        context = ReconcileContext(
             now=now,
             bind_timeout_seconds=self.settings.bind_timeout_seconds,
             start_timeout_seconds=self._start_timeout_seconds,
@@ -247,7 +247,7 @@ class GangReconciler:
         keys, self._unseen = self._unseen[-count:], self._unseen[:-count]
         return keys
 
-    def _reconcile(self, key: Key, context: Situation) -> None:
+    def _reconcile(self, key: Key, context: ReconcileContext) -> None:
         if not self.work.is_free(key):
             return
         job, group = self.state.jobs.get(key), self.state.groups.get(key)

@@ -23,7 +23,7 @@ from bireme.replay.writer import encode_record
 from bireme.rl.lookup import PolicySource
 from bireme.tasks import Tasks
 from bireme_operator.metrics import PolicyMetrics
-from bireme_operator.questions import QuestionFailed, Questions
+from bireme_operator.questions import QuestionFailed, WorkerProcess
 from bireme_operator.settings import OperatorSettings
 
 # Share of the time limit for the simulation. The part simulated until then counts; an answer after
@@ -48,7 +48,7 @@ class Contestant:
 
 
 @dataclass(slots=True)
-class Regrets:
+class ShadowEvaluator:
     """Takes one sample of each shadow per interval; ``clock`` gives monotonic seconds.
 
     Attributes:
@@ -60,7 +60,7 @@ class Regrets:
 
     run: str
     scheduling: SchedulingSettings
-    questions: Questions
+    questions: WorkerProcess
     interval_seconds: float
     core_share: float
     metrics: PolicyMetrics
@@ -77,12 +77,12 @@ class Regrets:
         scheduling: SchedulingSettings,
         metrics: PolicyMetrics,
         clock: Callable[[], float],
-    ) -> "Regrets | None":
+    ) -> "ShadowEvaluator | None":
         """Return the regrets of the term ``run``; None if ``settings`` disable them."""
         if not settings.shadow_interval_seconds:
             return None
         limits = settings.shadow_limit_seconds, settings.shadow_memory_bytes
-        questions = Questions(*limits, settings.checkpoint_directory)
+        questions = WorkerProcess(*limits, settings.checkpoint_directory)
         pace = settings.shadow_interval_seconds, settings.shadow_core_share
         return cls(run, scheduling, questions, *pace, metrics, clock)
 

@@ -19,7 +19,7 @@ from bireme.core.times import clock_time
 from bireme.kube import quantities
 from bireme_operator.outlooks import Outlooks
 from bireme_operator.progress_auth import RequestRefused
-from bireme_operator.readers import Reader, Readers
+from bireme_operator.readers import HttpCallers, Reader
 
 PATH: Final = "/reservations"
 VERSION: Final = "reservations.bireme.dev/v1"
@@ -29,7 +29,7 @@ VERSION: Final = "reservations.bireme.dev/v1"
 class ReservationsEndpoint:
     """Serves reservations; ``outlooks`` has the last cycle, None if this process does not lead."""
 
-    readers: Readers
+    readers: HttpCallers
     outlooks: Callable[[], Outlooks | None]
 
     def add_to(self, app: web.Application) -> None:

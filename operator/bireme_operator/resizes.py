@@ -21,9 +21,9 @@ from bireme.kube.training_jobs import JobFacts
 from bireme_operator import lifecycle
 from bireme_operator.actuator import Actuator
 from bireme_operator.events import Events
-from bireme_operator.lifecycle import Situation
+from bireme_operator.lifecycle import ReconcileContext
 from bireme_operator.metrics import OperatorMetrics
-from bireme_operator.node_troubles import NodeTroubles, has_failed
+from bireme_operator.node_troubles import NodeHealthHistory, has_failed
 from bireme_operator.rejections import AdmissionRejected
 from bireme_operator.status_writer import StatusWriter
 from bireme_operator.workqueue import WorkQueue
@@ -41,7 +41,7 @@ class Resizes:
     reports: StatusWriter
     events: Events
     metrics: OperatorMetrics
-    troubles: NodeTroubles
+    troubles: NodeHealthHistory
     now: Callable[[], float]
 
     def carry_out(
@@ -70,7 +70,7 @@ class Resizes:
         work = self._write(job, plan, reason, message)
         self.work.start(job.key, work, AssumedPlan(job.uid, plan))
 
-    def repair(self, job: JobFacts, view: GangView, context: Situation) -> bool:
+    def repair(self, job: JobFacts, view: GangView, context: ReconcileContext) -> bool:
         """Start the work that makes a running elastic gang match its plan; return False if none."""
         if not lifecycle.is_resizable(job):
             return False
@@ -113,4 +113,4 @@ def _shrunk_message(lost: Mapping[Member, str]) -> str:
     (member, cause), *rest = lost.items()
     suffix = f" (and without {len(rest)} more)" if rest else ""
     name = f"replica {member.index} of {member.task} on node {member.node}"
-    return f"goes on without {name}{suffix}: {cause}"[:1000]
+    return f"continues without {name}{suffix}: {cause}"[:1000]

@@ -22,7 +22,7 @@ class _Review(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Reviews:
+class AccessReviews:
     """Asks the API server; ``client`` must have no fence."""
 
     client: ApiClient

@@ -117,10 +117,10 @@ def in_words(outcome: RegretEstimate | None, spec: RolloutSpec) -> str:
         return f"nothing has been compared yet; {spec.minimum_samples} samples are needed"
     change = "less" if outcome.regret_seconds >= 0 else "more"
     return (
-        f"by its decisions gangs would take {abs(outcome.regret_seconds):.1f} s {change}"
-        f" ({abs(outcome.share):.1%}) on average; the interval of what it saves is"
-        f" {_interval(outcome)}, from {outcome.samples} samples of at least {spec.minimum_samples},"
-        f" and the margin {spec.margin:.1%}"
+        f"with its decisions gangs would take {abs(outcome.regret_seconds):.1f} s {change} "
+        f"({abs(outcome.share):.1%}) on average; the interval of the saving is "
+        f"{_interval(outcome)}, from {outcome.samples} samples (at least {spec.minimum_samples} "
+        f"are needed); the margin is {spec.margin:.1%}"
     )
 
 

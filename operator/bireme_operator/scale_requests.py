@@ -151,10 +151,10 @@ class ScaleRequester:
         kind, name = self.target.kind, self.target.name
         how = "applies" if owner.applied else "has set"
         return (
-            f"spec.replicas is left to {owner.manager!a}, who {how} it; to hand it over, have it"
-            f" leave the field out, then: kubectl patch {kind.lower()} {name} --subresource=scale"
-            f" --type=merge --field-manager={names.FIELD_MANAGER}"
-            """ -p '{"spec":{"replicas":N}}'"""
+            f"{owner.manager!a} {how} spec.replicas, so Bireme does not write it; to hand it "
+            f"over, remove the field there, then run: kubectl patch {kind.lower()} {name} "
+            f"--subresource=scale --type=merge --field-manager={names.FIELD_MANAGER} -p "
+            "'{:{:N}}'"
         )
 
     def _fail(self, error: ApiError | ScaleFault, order: ScaleOrder | None) -> None:

@@ -18,148 +18,156 @@ class OperatorSettings:
     """Settings of the operator: watches, writes, waits and reports. Times in seconds."""
 
     mode: Annotated[str, OneOf(("Apply", "Observe"))] = "Apply"
-    """Apply carries decisions out. Observe writes nothing to the cluster and says what it would
-    do beside the scheduler in charge."""
+    """Apply carries decisions out. Observe writes nothing to the cluster, and reports the decisions
+    that it would carry out."""
 
     lease_namespace: str = "default"
-    """Namespace of the leader election Lease; releases of a cluster are told apart by it."""
+    """Namespace of the leader election Lease. Each release in a cluster has its own."""
 
     lease_duration_seconds: Annotated[int, Within(1, MAX_LEASE_SECONDS)] = 15
-    """Patience with a dead leader. Shorter fails over faster and renews more often."""
+    """Time after which a standby replaces a leader that no longer renews. A shorter time fails over
+    faster and renews more often."""
 
     metrics_host: str = "127.0.0.1"
     """Address that serves /healthz, /readyz and /metrics."""
 
     metrics_port: Annotated[int, Within(0, 65535)] = 8080
-    """Port of the same; 0 turns the endpoint off."""
+    """Port that serves /healthz, /readyz and /metrics; 0 turns them off."""
 
     cycle_debounce_seconds: Annotated[float, Within(0)] = 0.01
     """Pause between the first change and the cycle that acts on it, to gather a burst."""
 
     sweep_interval_seconds: Annotated[float, Within(0)] = 2.0
-    """Least pause before gangs are looked at again without any change, 512 at a time, for deadlines
-    and time limits; all are decided on again after 20 times as long as that takes."""
+    """Minimum pause before gangs are checked again without a change, 512 at a time, for deadlines
+    and time limits. A full cycle without changes follows after 20 times the duration of such a
+    check."""
 
     write_concurrency: Annotated[int, Within(1)] = 32
-    """Requests in flight at once. More does not help a small API server."""
+    """Maximum number of concurrent requests to the API server. More does not help a small API
+    server."""
 
     bind_timeout_seconds: Annotated[float, Within(0)] = 60.0
-    """A gang not wholly on its nodes after this time, of whose pods kube-scheduler says nothing, is
-    taken back and planned anew; where they have volumes to be provisioned, after 600 s at least."""
+    """If kube-scheduler has neither bound nor rejected all pods of a gang after this time, Bireme
+    plans the gang again. For pods with volumes to provision it waits at least 600 s."""
 
     start_timeout_seconds: Annotated[int, Within(1)] = 900
-    """A gang that has its places for so long and does not run gives them back and is tried again
-    later; its job and its queues may say otherwise. The pull of an image does not count, for up to
-    an hour."""
+    """A gang that does not run this long after it got its places gives them back and is tried again
+    later. Its job and its queues may set another time. Image pulls do not count, for up to an
+    hour."""
 
     max_grace_seconds: Annotated[int, Within(1)] = 600
-    """The most that counts of terminationGracePeriodSeconds where a gang is stopped: a pod that
-    ignores the signal would else keep its place for as long as its template says."""
+    """Upper bound on terminationGracePeriodSeconds when Bireme stops a gang. It bounds the time for
+    which a pod that ignores the signal keeps its place."""
 
     max_bind_failures: Annotated[int, Within(0)] = 1
-    """After so many failed starts in a row the pods of a gang are created without pins, and
-    kube-scheduler chooses among the nodes by the extender's scores."""
+    """After this many failed starts in a row, the pods of a gang get no pins, and kube-scheduler
+    chooses the nodes by the extender's scores."""
 
     node_lost_seconds: Annotated[float, Within(0)] = 240.0
-    """A node not ready for this long is lost, as is at once one that was deleted. Shorter restarts
-    gangs sooner after a crash, and in vain after a blip; from 300 on Kubernetes evicts the pods
-    first."""
+    """A node that is not ready for this long is lost; a deleted node is lost at once. A shorter
+    time restarts gangs sooner after a crash, but also after a short outage. From 300 on Kubernetes
+    evicts the pods first."""
 
     status_refresh_seconds: Annotated[float, Within(0)] = 10.0
-    """Least time between changes of numbers alone (position, message) on a waiting object."""
+    """Minimum time between two writes to a waiting object that change only numbers (position,
+    message)."""
 
     refresh_writes_per_second: Annotated[float, Within(0)] = 20.0
-    """Ceiling over all objects for such writes."""
+    """Maximum rate of such writes over all objects."""
 
     template_check_seconds: Annotated[float, Within(0)] = 1.0
-    """A job that has waited this long has its pods tried by a server-side dry run."""
+    """After this wait a server-side dry run checks the pods of a job."""
 
     cycle_limit_seconds: Annotated[float, Above(0)] = 5.0
-    """A cycle that has taken so long decides on no more gangs; the namespaces that it did not reach
-    go first in the next one."""
+    """After this time a cycle decides on no more gangs. The next cycle begins with the namespaces
+    that it did not reach."""
 
     cycle_age_limit_seconds: Annotated[float, Within(0)] = 60.0
-    """The liveness probe fails when the leader has shown no sign of life for so long: no turn of
-    its loop has ended, and no gang has had its turn in a cycle."""
+    """The liveness probe fails when for this long no turn of the leader's loop has ended and no
+    cycle has decided on a gang."""
 
     record_directory: str = ""
-    """Folder for records of what was seen and decided, for ``bireme replay``; empty for none."""
+    """Folder for records of snapshots and decisions, for ``bireme replay``; empty for none."""
 
     record_file_bytes: Annotated[int, Within(0)] = 67_108_864
     """Size at which one file of a record ends and the next begins."""
 
     record_files: Annotated[int, Within(1)] = 16
-    """The most files kept; the oldest is deleted for a new one."""
+    """Maximum number of files of a record. A new file replaces the oldest one."""
 
     progress_url: str = ""
-    """Address under which pods reach the progress endpoint, such as
-    https://bireme-progress.bireme-system.svc:8082; empty for no endpoint at all."""
+    """Address at which pods reach the progress endpoint, such as
+    https://bireme-progress.bireme-system.svc:8082; empty for no endpoint."""
 
     progress_host: str = "127.0.0.1"
-    """Address on which it is served; 0.0.0.0 where pods are to reach it by a Service."""
+    """Address on which the progress endpoint listens; 0.0.0.0 if pods reach it by a Service."""
 
     progress_port: Annotated[int, Within(0, 65535)] = 8082
-    """Port of the same."""
+    """Port on which the progress endpoint listens."""
 
     progress_cert_file: str = ""
-    """Its TLS certificate, with those between it and the authority; empty for plain HTTP."""
+    """TLS certificate of the progress endpoint, with intermediate certificates; empty for plain
+    HTTP."""
 
     progress_key_file: str = ""
     """The private key of the certificate. Both files are read again when they change."""
 
     progress_ca_config_map: str = ""
-    """ConfigMap in the namespaces of jobs whose ca.crt vouches for the certificate; empty where
-    the usual authorities do."""
+    """ConfigMap in the namespaces of jobs whose ca.crt is the authority of the certificate; empty
+    for public authorities."""
 
     progress_write_seconds: Annotated[float, Within(0)] = 30.0
-    """Least time between writes of one job's progress into its status."""
+    """Minimum time between two writes of a job's progress into its status."""
 
     stalled_after_seconds: Annotated[float, Within(0)] = 1800.0
-    """A running job counts as stalled when its progress reports have shown nothing new, or one of
-    its replicas has not been ready, for so long; 0 for never. A job that reports once in an hour
-    needs more than that."""
+    """A running job counts as stalled when its reports show no progress, or one of its replicas is
+    not ready, for this long; 0 for never. The value must exceed the time between two reports of a
+    job."""
 
     checkpoint_directory: str = ""
-    """Folder in which SchedulingPolicies name checkpoints; empty for those that come with Bireme
-    alone."""
+    """Folder of the checkpoints that SchedulingPolicies name; empty for only those that come with
+    Bireme."""
 
     debug_dump: bool = False
-    """Serve /debug/dump on the metrics port, for whom the API server allows it."""
+    """Serve /debug/dump on the metrics port, to users whom the API server permits it."""
 
     outlook: bool = False
-    """Keep an outlook of when everybody who waits should start, serve it as /outlook on the metrics
-    port, each reader the namespaces whose jobs they may list, put it into the statuses of the heads
-    of queues, serve the places that are kept for them as /reservations, and answer what-if
-    questions as /what-if."""
+    """Predict the start of every waiting gang, and write it into the statuses of the first gangs of
+    queues. On the metrics port, /outlook serves these predictions, /reservations the places kept
+    for gangs, and /what-if answers questions. Each reader gets the namespaces whose jobs they may
+    list."""
 
     outlook_interval_seconds: Annotated[float, Within(0)] = 30.0
-    """Least time between two renewals of the outlook, which follow changes of the line alone."""
+    """Minimum time between two renewals of the outlook. Only changes of the waiting gangs cause
+    renewals."""
 
     outlook_limit_seconds: Annotated[float, Above(0)] = 120.0
-    """A renewal that takes longer is ended, and the outlook before stays; so is the answer to a
-    what-if question."""
+    """A renewal of the outlook that takes longer is ended, and the last outlook stays. A what-if
+    question that takes longer is ended too."""
 
     outlook_memory_bytes: Annotated[int, Within(0)] = 536_870_912
-    """The most memory of the process that looks ahead, beside that of the operator; 0 for no
-    bound."""
-
-    shadow_interval_seconds: Annotated[float, Within(0)] = 600.0
-    """Least time between two moments from which a shadow and the active policy are played forward,
-    to tell the shadow's regret; 0 for never. Moments closer than that share most of their jobs."""
-
-    shadow_limit_seconds: Annotated[float, Above(0)] = 60.0
-    """Such a moment is played for four fifths of this time, and given up after all of it."""
-
-    shadow_core_share: Annotated[float, Within(0.001, 1)] = 0.05
-    """The most of one processor core that playing takes in the long run: after each moment comes a
-    rest, at 0.05 of 19 times as long as the moment took."""
-
-    shadow_memory_bytes: Annotated[int, Within(0)] = 268_435_456
-    """The most memory of the process that plays moments forward, beside that of the operator; 0 for
+    """Maximum memory of the process that computes the outlook, in addition to the operator's; 0 for
     no bound."""
 
+    shadow_interval_seconds: Annotated[float, Within(0)] = 600.0
+    """Minimum time between two samples of a shadow's regret; 0 for never. A sample simulates the
+    jobs of one moment with the shadow and with the active policy. Samples that are closer together
+    share most of their jobs."""
+
+    shadow_limit_seconds: Annotated[float, Above(0)] = 60.0
+    """Time limit of one sample. The simulation stops after four fifths of it; after all of it the
+    sample is given up."""
+
+    shadow_core_share: Annotated[float, Within(0.001, 1)] = 0.05
+    """Maximum share of one processor core that samples take in the long run. At 0.05 a pause
+    follows each sample, 19 times as long as the sample took."""
+
+    shadow_memory_bytes: Annotated[int, Within(0)] = 268_435_456
+    """Maximum memory of the process that computes samples, in addition to the operator's; 0 for no
+    bound."""
+
     log_level: LogLevel = "info"
-    """Least severity that is logged: debug, info, warning or error."""
+    """Minimum severity of log lines: debug, info, warning or error."""
 
     def __post_init__(self) -> None:
         check_bounds(self)

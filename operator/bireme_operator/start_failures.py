@@ -39,16 +39,16 @@ _YIELD_SECONDS = 10.0
 _MORE_FAILURES = 2
 
 _YIELDING = (
-    "kube-scheduler said nothing of its last pods and bound nobody else; gangs that wait are "
-    "planned before it, so that it shows whether that is about this gang alone"
+    "kube-scheduler reported nothing about its last pods and bound no others; other waiting "
+    "gangs are planned first, to see whether the fault is this gang's alone"
 )
 _OWN_SILENCE = (
-    "it stops no other gang until it runs or is edited: kube-scheduler served others and said "
-    "nothing of it"
+    "it stops no other gang until it runs or is edited, because kube-scheduler served other "
+    "gangs and reported nothing about this one"
 )
 _SILENCE = (
-    "it stops no other gang for minutes, or until others are served: kube-scheduler said nothing "
-    "of any pods"
+    "it stops no other gang for some minutes, or until kube-scheduler serves others, because "
+    "kube-scheduler reported nothing about any pods"
 )
 
 
@@ -222,4 +222,4 @@ def _pause_reason(status: dict[str, object]) -> Rejection:
     for reason in _REASONS:
         if status.get("reason") == reason.value:
             return reason, str(status.get("message") or "")
-    return Reason.UNSCHEDULABLE, f"its last start failed; tried again at {status['retryTime']}"
+    return Reason.UNSCHEDULABLE, f"its last start failed; the next try is at {status['retryTime']}"

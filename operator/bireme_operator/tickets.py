@@ -249,13 +249,14 @@ class Tickets:
             if error.status in (403, 422) and all(part in error.message for part in _PROOF):
                 return
             raise RequestRefused(
-                503, f"whether tickets can be believed is not known: {error}", _RETRY_SECONDS
+                503,
+                f"the operator cannot check whether tickets are genuine: {error}",
+                _RETRY_SECONDS,
             ) from error
-        _log.error("tickets are not believed: the API server admits forged ones")
+        _log.error("the operator accepts no tickets, because the API server admits forged ones")
         raise RequestRefused(
             503,
-            "the API server admits tickets of anybody: have the policy bireme-tickets of the chart"
-            " installed again",
+            "the API server admits forged tickets; install the chart's policy bireme-tickets again",
         )
 
 

@@ -35,7 +35,7 @@ from bireme.replay.what_if import (
 from bireme_operator.outlooks import Decided, Outlooks
 from bireme_operator.progress_auth import RequestRefused
 from bireme_operator.questions import QuestionFailed
-from bireme_operator.readers import MAX_NAMESPACES, Reader, Readers, refusal
+from bireme_operator.readers import MAX_NAMESPACES, HttpCallers, Reader, refusal
 
 PATH: Final = "/what-if"
 VERSION: Final = "what-if.bireme.dev/v1"
@@ -74,7 +74,7 @@ class WhatIfEndpoint:
         clock: Monotonic seconds.
     """
 
-    readers: Readers
+    readers: HttpCallers
     leading: Callable[[], Leading | None]
     clock: Callable[[], float] = time.monotonic
     _asking: dict[str, frozenset[str]] = field(default_factory=dict)
@@ -125,7 +125,7 @@ class WhatIfEndpoint:
     def _enter(self, tenant: str, namespaces: frozenset[str]) -> None:
         """Take a place among the waiting questions; raise RequestRefused if there is none."""
         if tenant in self._asking:
-            message = "your last question is not answered yet; wait for that"
+            message = "your last question is not answered yet; wait for its answer"
             raise RequestRefused(429, message, _RETRY_SECONDS)
         for name in sorted(namespaces):
             if sum(name in pending for pending in self._asking.values()) >= MAX_OF_NAMESPACE:
@@ -167,7 +167,7 @@ class WhatIfEndpoint:
             async with asyncio.timeout(2 * limit):  # includes the questions ahead
                 return await outlooks.ask(full_question, current, WhatIfAnswer)
         except TimeoutError:
-            message = "no answer in time, as others are answered first; try again"
+            message = "no answer in time, because other questions came first; try again"
             raise RequestRefused(503, message, _RETRY_SECONDS) from None
         except (QuestionFailed, RecordError) as error:
             _log.error("what-if not answered", error=str(error))
@@ -206,7 +206,7 @@ def _decode(body: bytes) -> Inquiry:
     try:
         envelope = msgspec.json.decode(body, type=_Body)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise RequestRefused(400, f"the body is no question: {error}") from error
+        raise RequestRefused(400, f"the body is not a question: {error}") from error
     if envelope.api_version != VERSION:
         raise RequestRefused(
             400, f"apiVersion: {envelope.api_version[:80]!r} is not known; send {VERSION}"
@@ -214,11 +214,11 @@ def _decode(body: bytes) -> Inquiry:
     question = envelope.question
     if len(question.manifests) > MAX_JOBS:
         raise RequestRefused(
-            422, f"manifests: {len(question.manifests)} are too many; send up to {MAX_JOBS}"
+            422, f"manifests: {len(question.manifests)} are too many; send at most {MAX_JOBS}"
         )
     if len(question.tries) > MAX_TRIES:
         raise RequestRefused(
-            422, f"tries: {len(question.tries)} are too many; send up to {MAX_TRIES}"
+            422, f"tries: {len(question.tries)} are too many; send at most {MAX_TRIES}"
         )
     if not question.manifests and not (question.name and question.namespace):
         raise RequestRefused(422, "name, namespace: are missing; name a job, or send manifests")

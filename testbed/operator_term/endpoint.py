@@ -16,9 +16,9 @@ from bireme.testing import ManualClock
 from bireme_operator import outlook_endpoint, reservations_endpoint, what_if_endpoint
 from bireme_operator.leader import LeaderTerm, wall_clock
 from bireme_operator.outlook_endpoint import OutlookEndpoint
-from bireme_operator.readers import Readers
+from bireme_operator.readers import HttpCallers
 from bireme_operator.reservations_endpoint import ReservationsEndpoint
-from bireme_operator.reviews import Reviews
+from bireme_operator.reviews import AccessReviews
 from bireme_operator.tickets import TICKET_HEADER, Tickets
 from bireme_operator.what_if_endpoint import Leading, WhatIfEndpoint
 from testbed.fakeapi import FakeApi
@@ -39,7 +39,7 @@ class Endpoint:
     def __init__(self, api: FakeApi, client: ApiClient, term: LeaderTerm | None) -> None:
         self.api, self.term, self.clock = api, term, ManualClock()
         self.tickets = Tickets(client, SYSTEM, self.clock, self.now)
-        who = Readers(self.tickets, Reviews(client), self.clock)
+        who = HttpCallers(self.tickets, AccessReviews(client), self.clock)
         self._sent: dict[str, str] = {}
         self._numbers = itertools.count(1)
         what_if = WhatIfEndpoint(who, self._leading, self.clock)

@@ -150,7 +150,7 @@ def test_a_tenant_sees_its_own_namespace_and_is_told_so(
     with board(*target, "--as=ann", log=tmp_path / "ui.log") as address:
         visitor = Visitor(browser, address)
         assert f"{tenant.namespace}/mine" in visitor.text()
-        assert f"You may see namespace {tenant.namespace} only" in visitor.text()
+        assert f"You may read only namespace {tenant.namespace}" in visitor.text()
         for path in PAGES:
             visitor.open(path)
             assert other not in visitor.text()

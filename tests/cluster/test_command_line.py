@@ -64,7 +64,7 @@ def test_an_elastic_job_is_scaled_while_it_waits_and_cancelled_while_it_runs(
     assert bireme(tenant, "logs", "e", "--tail=1") == 1
     said = capsys.readouterr().err.splitlines()
     assert [line.partition(",")[0] for line in said] == [
-        f"bireme: no log of worker-{index}" for index in range(3)
+        f"bireme: the log of worker-{index}" for index in range(3)
     ]
     assert not any("NotAcceptable" in line or "media type" in line for line in said)
     if history := history_of(tenant.cluster):

@@ -145,7 +145,7 @@ def test_the_rest_of_a_broken_job_is_stopped_without_a_failure(tenant: Tenant) -
     assert RESUMED in tenant.events("train")
     told = [words for _, reason, words in tenant.events("train") if reason == "GangNotBoundInTime"]
     assert told[0].startswith(
-        "3 of minMember 4 pods have places, and none were found for others in"
+        "3 of minMember 4 pods have places, and no places for others were found in"
     )
     assert first.keys().isdisjoint(nodes_of(tenant.pods("train")))
 
@@ -159,7 +159,10 @@ def test_pods_that_a_budget_keeps_are_waited_for(tenant: Tenant) -> None:
     )
     node, rest = lose_a_pod(tenant, "ring")
     try:
-        words = "budget keep lets 0 pods go, 3 would have to; asked again for 300 s at most"
+        words = (
+            "budget keep allows 0 evictions, 3 are needed; the eviction is tried again for "
+            "at most 300 s"
+        )
         tenant.await_group("ring", phase="Running", reason="Stopping", message=words)
         always(lambda: nodes_of(tenant.pods("ring")), lambda there: there == rest, 4.0, what="kept")
         tenant.delete("PodDisruptionBudget", "keep")

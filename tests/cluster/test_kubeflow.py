@@ -288,7 +288,7 @@ def test_elastic_job_grows_as_far_as_there_is_room_and_shrinks(
     tenant.await_group("stretch", phase="Running")
     scale(6)
     tenant.eventually(bound, lambda found: len(found) == 4)
-    tenant.await_group("stretch", message="2 more wait to join: asks ")
+    tenant.await_group("stretch", message="2 more pods wait to join: asks ")
     assert sorted([*bound(), *gated(tenant, "stretch")]) == names
     printed = why(tenant, "stretch", capsys)
     assert f"PodGroup {tenant.namespace}/stretch: Running, queue default" in printed

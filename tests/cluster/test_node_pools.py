@@ -114,7 +114,10 @@ def test_node_with_finished_pods_does_not_go_in_place_of_a_busy_one(tenant: Tena
         what="left alone",
     )
     assert len(tenant.pods("over")) == 2
-    assert "ended pods lie on 1 empty nodes" in tenant.status("mixed", "NodePoolScaler")["why"]
+    assert (
+        "1 empty nodes stay until the ended pods on them are deleted"
+        in tenant.status("mixed", "NodePoolScaler")["why"]
+    )
     tenant.delete("TrainingJob", "over")
     left = await_nodes(tenant, "mixed", 1, timeout_seconds=120)
     assert left == set(nodes_of(tenant.pods("busy")).values())

@@ -199,7 +199,7 @@ def test_a_policy_whose_valid_answers_make_jobs_later_is_rolled_back_by_its_outc
     assert compared()["stage"] == "RolledBack"
     conditions = {c["type"]: c for c in compared()["conditions"]}
     said = conditions["RolledBack"]["message"]
-    assert "compared with the policy of the settings: by its decisions gangs would take" in said
+    assert "compared with the policy of the settings: with its decisions gangs would take" in said
     assert said.endswith("; the settings decide now")
     lines = metrics_of(stack)
     assert any('rollbacks_total{reason="OutcomeWorse"}' in line for line in lines)

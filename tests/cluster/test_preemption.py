@@ -152,7 +152,7 @@ def test_tenants_who_compete_learn_no_name_of_each_other(
         )
         returns = {"resumable": True}
         tenant.create(training_job("small-2", task("worker", 4), runPolicy=returns))
-        lent = "in places reserved for a job of another namespace; stops once that fits"
+        lent = "in places reserved for a job of another namespace; stops when that gang fits"
         tenant.eventually(
             lambda: tenant.status("small-2").get("conditions", []),
             lambda conditions: any(lent in each["message"] for each in conditions),
@@ -212,7 +212,9 @@ def test_budget_that_keeps_all_of_a_gang_is_overridden_for_who_it_does_not_hold_
         words = [text for _, reason, text in tenant.events("low") if reason == "BudgetOverridden"]
         assert len(words) == 1
         assert words[0].startswith(f"stopped to make room for {tenant.namespace}/claims, ")
-        assert "budget guard lets 0 pods go, 16 would have to, which does not hold" in words[0]
+        assert (
+            "budget guard allows 0 evictions, 16 are needed, which does not protect it" in words[0]
+        )
     finally:
         for job in ("claims", "low", "urgent"):
             if tenant.find("TrainingJob", job):

@@ -125,7 +125,7 @@ def test_a_limit_below_what_runs_lets_it_run_and_nothing_start(tenant: Tenant, q
     tenant.patch("Queue", queues, {"spec": {"limit": {GPU: "2"}}})
     tenant.create(training_job("waits", task(), queue=queues))
     tenant.await_reason("waits", "OverQueueLimit")
-    left = "nothing starts until that is less, and what runs goes on"
+    left = "no gang starts until it uses less, and running gangs continue"
     words = f"uses 4 {GPU} of limit 2 {GPU}: {left}"
     tenant.eventually(lambda: condition(tenant, queues), lambda c: c == ("OverQueueLimit", words))
     tenant.create(training_job("beside", task(replicas=8)))

@@ -96,9 +96,8 @@ def test_waiting_job_says_what_it_asks_what_is_free_and_what_is_missing(tenant: 
     status = tenant.await_reason("second", "WaitingForCapacity")
     text, _, moment = status["message"].rpartition("; may preempt more gangs from ")
     assert text == (
-        "asks 7 nvidia.com/gpu as 6 worker + 1 ps; 4 nvidia.com/gpu free on nodes it may use; "
-        "3 nvidia.com/gpu missing; 0 ahead; kept for it: node gpu-00, as soon as what runs there "
-        "ends"
+        "asks 7 nvidia.com/gpu as 6 worker + 1 ps; 4 nvidia.com/gpu free on nodes it may use; 3 "
+        "nvidia.com/gpu missing; 0 ahead; kept for it: node gpu-00, free when the gangs there end"
     )
     assert moment.endswith("Z on")
     assert (status["queuePosition"], status["ready"], status["gpus"]) == (1, "0/7", 7)

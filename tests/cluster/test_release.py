@@ -68,8 +68,8 @@ def test_what_waits_for_a_dead_operator_runs_once_it_is_let_go_of(
 
     assert release(tenant, "--dry-run") == 0
     told = capsys.readouterr().out
-    assert "would keep no queues" in told
-    assert "Job crew, 2 waiting: would be made anew" in told
+    assert "would no longer enforce its queues" in told
+    assert "Job crew, 2 waiting: would be created again" in told
     assert uids_of(tenant.pods()) == before
     assert tenant.refusal(pod("loose", gpus=1)) != ""
 
@@ -82,7 +82,7 @@ def test_what_waits_for_a_dead_operator_runs_once_it_is_let_go_of(
     assert tenant.refusal(pod("loose", gpus=1)) == ""
 
     assert release(tenant) == 0
-    assert "nothing to let go of" in capsys.readouterr().out
+    assert "nothing to release" in capsys.readouterr().out
 
 
 def test_what_is_not_to_be_made_anew_is_left_and_named(
@@ -145,4 +145,4 @@ def test_all_namespaces_are_those_that_enforce_or_have_pods_that_wait(
     assert {line.partition(":")[0] for line in told.splitlines()} == {tenant.namespace}
     tenant.eventually(lambda: "solo" in nodes_of(tenant.pods()))
     assert main(["release", known, "-A"]) == 0
-    assert "no namespace has anything to let go of" in capsys.readouterr().out
+    assert "no namespace has anything to release" in capsys.readouterr().out

@@ -46,7 +46,7 @@ def test_short_job_passes_the_blocked_one_after_a_few_runs_like_it(tenant: Tenan
     tenant.create(short("unknown"))
     tenant.await_phase("unknown", "Succeeded")
     assert admitted(tenant, "unknown").endswith(
-        f"in places reserved for {tenant.namespace}/whole; stops once that fits"
+        f"in places reserved for {tenant.namespace}/whole; stops when that gang fits"
     ), "nobody knows yet how long it runs"
     tenant.delete("TrainingJob", "whole")
 
@@ -61,6 +61,6 @@ def test_short_job_passes_the_blocked_one_after_a_few_runs_like_it(tenant: Tenan
     message = admitted(tenant, "known")
     passed = f"ahead of {tenant.namespace}/whole without delaying it; expected to run "
     assert passed in message
-    assert message.endswith(" s, as nine in ten of like runs")
+    assert message.endswith(" s, like 90 % of similar runs")
     assert tenant.status("whole")["phase"] == "Pending"
     assert tenant.status("whole")["estimatedStart"] == kept["estimatedStart"]

@@ -219,7 +219,9 @@ def test_a_node_that_refuses_gangs_of_two_namespaces_is_named_and_avoided_by_oth
             each.create(job("odd", *nodes, fake=refused))
             assert each.await_phase("odd", "Running")["interruptions"] == 1
         third.create(job("sound", *nodes))
-        words = "; room on gpu-07 is avoided for some minutes: pods were refused or failed there"
+        words = (
+            "; it avoids room on gpu-07 for some minutes, because pods were refused or failed there"
+        )
         third.eventually(lambda: words in third.status("sound").get("message", ""))
         # One that can be nowhere else is not kept from it.
         third.create(job("there", "gpu-07", priorityClassName="high"))

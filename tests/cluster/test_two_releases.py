@@ -52,7 +52,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
         cluster = enter(scenario_helm.installed("two-releases", nodes, helm))
         first = enter(programs(cluster, tmp_path_factory.mktemp("first"))).start()
         notes = install(cluster, helm, release=SECOND)
-        assert "has a release of Bireme already, bireme in namespace bireme-system" in notes
+        assert "already has a release of Bireme, bireme in namespace bireme-system" in notes
         second = enter(programs(cluster, tmp_path_factory.mktemp("second"), SECOND))
         for program in (second.operator(), second.extender, second.scheduler):
             program.start()

@@ -197,7 +197,7 @@ def test_nodes_have_so_many_volumes_attached(tenant: Tenant) -> None:
         assert Counter(runs_at_once(tenant)) == {"gpu-01": 1, "gpu-04": 1, "gpu-08": 1}
         bind(tenant, of_class, "d", driver=DRIVER)
         tenant.create(training_job("late", using(named("d"))))
-        waits(tenant, f"in the way of its attached volumes of driver {DRIVER}", "late")
+        waits(tenant, f"conflict with its attached volumes of driver {DRIVER}", "late")
         tenant.delete("TrainingJob", "job")
         tenant.eventually(lambda: tenant.status("late").get("phase"), lambda p: p == "Running")
     finally:
@@ -221,7 +221,7 @@ def test_replicas_attach_the_volume_that_they_share_once_to_a_node(tenant: Tenan
         assert plan is not None
         assert plan["mode"] == "Pinned"
         tenant.create(training_job("late", using(named("other"))))
-        waits(tenant, f"in the way of its attached volumes of driver {DRIVER}", "late")
+        waits(tenant, f"conflict with its attached volumes of driver {DRIVER}", "late")
         tenant.create(training_job("beside", using(named("shared"), 2)))
         assert set(runs_at_once(tenant, "beside")) <= {"gpu-03", "gpu-09"}
     finally:

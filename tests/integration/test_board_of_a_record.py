@@ -95,7 +95,7 @@ def test_what_if_is_answered_in_the_words_of_the_command_line(
             ("replicas.worker=many", "replicas.worker: 'many' is not a whole number"),
             ("replicas.chief=1", "replicas: short has no task 'chief'"),
             ("try=queue", "'queue' is no option; write name=value"),
-            ("class=high&class-value=top", "class-value: 'top' is no value; write a whole number"),
+            ("class=high&class-value=top", "class-value: 'top' is not a whole number; write one"),
             ("queue=lost", "queue: there is no queue 'lost'"),
         ):
             plain.goto(f"{visitor.base}/what-if/default/short?seconds=1&{given}")
@@ -143,7 +143,7 @@ def test_each_cycle_of_a_record_is_shown_with_what_came_before_and_may_follow(
         assert "Logs" in visitor.text(".remark")
         # An earlier cycle is another page, and stays one from page to page.
         page.click("text=first")
-        assert "No job default/short is there." in visitor.text()
+        assert "There is no job default/short." in visitor.text()
         page.click("text=Running")
         assert page.url.endswith("/running?cycle=0")
         visitor.open("/running?cycle=1")

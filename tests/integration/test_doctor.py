@@ -115,7 +115,7 @@ async def test_the_release_that_waits_for_another_is_named(api: FakeApi, doctor:
     for namespace in ("bireme-system", "second"):
         operator_of(api, namespace)
     message = "the operator in second waits for the release in bireme-system"
-    helps = "helm uninstall one of the releases; the other goes on within a lease"
+    helps = "helm uninstall one of the releases; the other leads when the lease ends"
     assert await doctor("operator leads", "note") == [f"{message} {helps}"]
 
 
@@ -132,7 +132,7 @@ async def test_gangs_that_nobody_looks_after_are_named(api: FakeApi, doctor: Doc
     job(api, "in-time", 400, {}, starting)
     job(api, "runs", 400, {"runPolicy": limit}, {**starting, "phase": "Running"})
     unseen, stuck = await doctor("gangs", "wrong")
-    assert unseen.startswith("nothing is written on default/unseen: no operator")
+    assert unseen.startswith("default/unseen have no status: no operator")
     named = "default/by-its-queue (6 min), default/own (6 min)"
     assert f"Starting for longer than their start limit: {named} the operator" in stuck
     for name in ("unseen", "own", "by-its-queue"):
@@ -147,7 +147,7 @@ async def test_queues_and_policies_that_do_not_work_say_why(api: FakeApi, doctor
     body = {"metadata": {"name": "default"}, "spec": {}, "status": status}
     api.store.create(names.path("queues"), ("", "default"), body)
     (message,) = await doctor("queues", "wrong")
-    assert message.startswith("default admits nothing: QueueInvalid: loop an administrator must")
+    assert message.startswith("default admits no gangs: QueueInvalid: loop an administrator must")
     full = {"type": "Admitting", "status": "False", "reason": "OverQueueLimit", "message": "full"}
     body = {**body, "status": {"conditions": [full]}}
     api.store.update(names.path("queues"), ("", "default"), body, "status")
@@ -167,7 +167,7 @@ async def test_gpu_models_that_nobody_knows_are_named_with_what_they_count_as(
         api.put(f"/api/v1/nodes/{name}", {"metadata": {"name": name, "labels": labels}})
     (message,) = await doctor("nodes", "note")
     assert message.startswith("2 with GPUs of model R100, which Bireme does not know")
-    assert "count 1 times a V100 add it to the setting gpuModels" in message
+    assert "assume 1 times the speed of a V100 add it to the setting gpuModels" in message
 
 
 async def test_a_cluster_that_is_too_old_is_refused(api: FakeApi, doctor: Doctor) -> None:

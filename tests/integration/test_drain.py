@@ -170,16 +170,16 @@ async def test_a_policy_that_cannot_be_loaded_here_is_named_and_the_settings_dec
     decide_by(cluster.api, **spec)
     who, err = await cluster.restarted()
     assert who == "b-small"
-    assert "SchedulingPolicy chosen counts in the cluster and cannot be loaded here" in err
+    assert "SchedulingPolicy chosen decides in the cluster and cannot be loaded here" in err
     assert why in err
-    assert "the policy of the settings has decided instead" in err
+    assert "this preview uses the policy of the settings" in err
 
 
 async def test_code_that_a_cluster_names_is_never_imported(cluster: Cluster) -> None:
     install(cluster.api, {"scheduling": {"orderer": "somebodys.module:Order"}})
     status, out, err = await cluster.drain("n0")
     assert (status, out) == (1, "")
-    assert "bireme-settings names 'somebodys.module:Order', code of the cluster's own" in err
+    assert "bireme-settings names 'somebodys.module:Order', code of the cluster" in err
 
 
 async def test_a_user_without_access_to_settings_learns_so(cluster: Cluster) -> None:

@@ -217,7 +217,7 @@ async def test_silent_api_server_makes_it_unready_but_plans_still_count(
         await caller.becomes(200)
         api.faults.add(Fault(drop=True), times=None)
         api.watch_cut()
-        assert "have not been heard of for 0.7 s" in await caller.becomes(503)
+        assert "has been silent for 0.7 s" in await caller.becomes(503)
         assert await caller.names(a_pod()) == ["n1"]
         assert await caller.status("filter", a_pod(group="planned-meanwhile")) == 503
         api.faults.clear()

@@ -97,5 +97,5 @@ async def test_a_gzip_bomb_is_a_body_like_any_other(extender: Extender) -> None:
     before = extender.system.memory_info().rss
     packed = bomb(200 * MEBIBYTE)
     code, answer = await extender.post(packed, **{"Content-Encoding": "gzip"})
-    assert (code, "no ExtenderArgs" in answer) == (400, True)
+    assert (code, "not an ExtenderArgs object" in answer) == (400, True)
     assert extender.system.memory_info().rss - before < 50 * MEBIBYTE

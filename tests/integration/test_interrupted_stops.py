@@ -107,7 +107,7 @@ async def starts_whole_again(world: World, job: str, is_there: Callable[[], bool
         if event["involvedObject"]["name"] == job and event["reason"] == "BudgetOverridden"
     ]
     assert len(messages) == 1
-    assert "1 of its pods were kept by a budget" in messages[0]
+    assert "a budget kept 1 of its pods" in messages[0]
 
 
 async def test_a_move_whose_last_pod_is_never_let_go_ends(api: FakeApi, tmp_path: Path) -> None:

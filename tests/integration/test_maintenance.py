@@ -73,8 +73,12 @@ async def test_it_is_announced_listed_and_called_off(
 @pytest.mark.parametrize(
     ("arguments", "exit_status", "message"),
     [
-        (["n0"], 2, "argument --until: is missing; say when the nodes are back"),
-        (["--until=2h"], 2, "argument NODE: name the nodes, or --list what is announced"),
+        (["n0"], 2, "argument --until: is missing; give the time at which the nodes are back"),
+        (
+            ["--until=2h"],
+            2,
+            "argument NODE: name the nodes, or use --list to see what is announced",
+        ),
         (["n0", "--until=soon"], 2, "argument --until: 'soon' is no time; write"),
         (["n0", "--until=2000-01-01T00:00:00Z"], 2, "2000-01-01T00:00:00Z is not after now"),
         (["n0", "--from=3h", "--until=2h"], 2, "is not after the beginning"),
@@ -125,7 +129,10 @@ async def test_what_runs_there_is_moved_and_what_waits_says_why(
         submit(api, training_job("next", task(replicas=8)))
         submit(api, training_job("wide", task(replicas=16)))
         await until(lambda: status(api, "wide").get("reason") == "MaintenanceAhead")
-        assert f"kept off node {there} for maintenance from" in status(api, "wide")["message"]
+        assert (
+            f"may not use node {there} because of maintenance from"
+            in status(api, "wide")["message"]
+        )
         await until(lambda: "kept off node" in status(api, "next").get("message", ""))
         assert status(api, "next")["reason"] == "WaitingForCapacity"
         api.store.delete(JOBS, ("default", "wide"), {})

@@ -223,7 +223,7 @@ async def test_a_raised_min_member_stops_nobody_and_the_next_pods_join_together(
         make(api, "d", gpus=2)
         await until(lambda: "4 of minMember 5" in group_status(api).get("message", ""))
         make(api, "e", gpus=2)
-        await until(lambda: "2 more wait to join" in group_status(api).get("message", ""))
+        await until(lambda: "2 more pods wait to join" in group_status(api).get("message", ""))
         await silence(api, 2.0)
         assert {name: uid for name, uid in uids(api).items() if name in before} == before
         assert is_running(api)

@@ -97,8 +97,8 @@ async def test_what_is_not_planned_is_left_to_kube_scheduler_from_the_first_atte
         await until(lambda: len(pods(api)) == 2)
         said = status(api)
         assert said["plan"]["mode"] == "Score"
-        words = "for claim data, which gets its volume with the first of its pods"
-        assert said["message"].endswith(f"nodes are left to kube-scheduler, {words}")
+        words = "claim data, which gets its volume with its first pod"
+        assert said["message"].endswith(f"kube-scheduler chooses the nodes because of {words}")
         assert all("affinity" not in pod["spec"] for pod in pods(api))
         (planned,) = {place["node"] for place in said["plan"]["placements"]}
         (elsewhere, *_) = {"n0", "n1", "n2"} - {planned}

@@ -109,7 +109,10 @@ async def test_silence_about_one_job_while_others_are_bound_is_its_own_failed_st
         await until(lambda: status(api, "odd").get("startFailures") == 1)
         paused = status(api, "odd")
         assert (paused["phase"], paused["reason"]) == ("Restarting", "GangNotBoundInTime")
-        assert "says nothing, although it serves gangs that were planned since" in paused["message"]
+        assert (
+            "reports nothing about them, although it serves gangs that were planned later"
+            in paused["message"]
+        )
         assert paused["retryTime"]
         submit(api, training_job("equal", WHOLE))
         await until(lambda: status(api, "equal").get("phase") == "Running")
@@ -232,7 +235,7 @@ async def test_pods_of_others_that_do_not_run_in_time_go_back_and_an_equal_gang_
         assert (paused["phase"], paused["reason"]) == ("Interrupted", "StartTimedOut")
         assert paused["message"].startswith(
             "2 of 2 pods did not run within startTimeoutSeconds 3; pod a on node n0: container "
-            "train is in ErrImagePull: no such image; tried again at "
+            "train is in ErrImagePull: no such image; the next try is at "
         )
         assert paused["startFailures"] == 1
         assert ended == dict.fromkeys("ab", "EvictionByEvictionAPI: Eviction API: evicting")
@@ -342,7 +345,7 @@ async def test_a_node_that_refuses_gangs_of_two_namespaces_is_named_and_avoided_
         assert node == "n3"
         # Six nodes are free beside the one that is avoided.
         put("three", training_job("waits", task("worker", 7, gpus=8)))
-        words = "room on n0 is avoided for some minutes: pods were refused or failed there"
+        words = "it avoids room on n0 for some minutes, because pods were refused or failed there"
         await until(lambda: words in of("three", "waits").get("message", ""))
         put("three", training_job("whole", task("worker", 10, gpus=8)))
         (sample,) = next(iter(term.metrics.suspected.collect())).samples

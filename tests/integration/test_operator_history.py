@@ -100,7 +100,7 @@ async def test_a_job_like_those_that_were_short_passes_the_blocked_one_and_says_
         await until(lambda: status(api, "short").get("phase") == "Running")
     (admitted,) = (c for c in status(api, "short")["conditions"] if c["type"] == "Admitted")
     assert admitted["message"].endswith(
-        "ahead of default/whole without delaying it; "
-        "expected to run 100 s, as nine in ten of like runs"
+        "ahead of default/whole without delaying it; expected to run at most 100 s, like 90 % of "
+        "similar runs"
     )
     assert status(api, "whole")["phase"] == "Pending"

@@ -163,7 +163,8 @@ async def test_pods_of_others_are_evicted_once_their_budget_lets_all_of_them_go(
         ended = endings(api)
         await until(lambda: status(api, "group", GROUPS).get("reason") == "Stopping")
         assert status(api, "group", GROUPS)["message"].endswith(
-            "budget keep-group lets 1 pods go, 2 would have to; asked again for 300 s at most"
+            "budget keep-group allows 1 evictions, 2 are needed; the eviction is tried again for "
+            "at most 300 s"
         )
         await silence(api)
         assert sorted(on_nodes(api)) == rest

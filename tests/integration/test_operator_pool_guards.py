@@ -150,7 +150,7 @@ async def test_of_two_scalers_on_one_target_the_older_works(
         await until(lambda: replicas(api) == 3)
 
 
-@pytest.mark.parametrize(("entry", "how"), [(APPLIED, "applies it"), (SCALED, "has set it")])
+@pytest.mark.parametrize(("entry", "how"), [(APPLIED, "applies"), (SCALED, "has set")])
 async def test_replicas_of_another_field_manager_are_left_alone(
     api: FakeApi, tmp_path: Path, pool: FakeAutoscaler, entry: dict[str, str], how: str
 ) -> None:
@@ -158,7 +158,9 @@ async def test_replicas_of_another_field_manager_are_left_alone(
     put_scaler(api, min=2)
     async with leads(api, tmp_path):
         why = await scaling(api, "False ReplicasOwnedByAnother")
-        assert why.startswith(f"spec.replicas is left to '{entry['manager']}', who {how}; ")
+        assert why.startswith(
+            f"'{entry['manager']}' {how} spec.replicas, so Bireme does not write it; "
+        )
         assert "--field-manager=bireme-operator" in why
         submit(api, pool_job("train", POOL))
         await until(lambda: status(api, "train").get("reason") == "NeverFits")

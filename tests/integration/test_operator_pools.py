@@ -112,7 +112,10 @@ async def test_a_pool_that_is_only_forecast_is_looked_at_and_never_touched(
         submit(api, pool_job("train", POOL, nodes=2))
         await until(lambda: status(api, "train").get("reason") == "NeverFits")
         assert status_in(api)["conditions"]["Scaling"] == "False ForecastOnly"
-        assert "nothing is asked for in this mode; from 1 to 3 nodes" in status_in(api)["why"]
+        assert (
+            "mode ForecastOnly does not change the target; from 1 to 3 nodes"
+            in status_in(api)["why"]
+        )
         await silence(api)
     assert all(resource != TARGETS for _, resource in api.requests)
     assert pool.most == 0
@@ -184,7 +187,12 @@ async def test_a_node_on_which_a_pod_of_others_has_ended_stays(
         later = 61.0
         await until(lambda: replicas(api) == 1)
         api.store.delete("/api/v1/nodes", ("", "bare"), {})
-        await until(lambda: "ended pods lie on 1 empty nodes" in status_in(api).get("why", ""))
+        await until(
+            lambda: (
+                "1 empty nodes stay until the ended pods on them are deleted"
+                in status_in(api).get("why", "")
+            )
+        )
         await silence(api)
         assert replicas(api) == 1
 

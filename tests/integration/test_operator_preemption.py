@@ -237,7 +237,7 @@ async def test_a_budget_that_shrinks_midway_is_waited_for(
             monkeypatch.setattr(lifecycle, "EVICTING_SECONDS", 0.0)
             words = await overridden(api, "low")
             assert words.startswith("stopped to make room for default/urgent, which has a higher")
-            assert "; 2 of its pods were" in words
+            assert "; a budget kept 2 of its pods" in words
         else:
             protect(api, "low", 2)
         await until(lambda: is_running(api, "urgent"))
@@ -271,9 +271,9 @@ async def test_a_budget_does_not_keep_a_queue_from_what_it_is_guaranteed(
         await until(lambda: is_running(api, "claims"))
         assert refusals(term) == 1, "that of the first decision, which did not know the budget"
     assert words == (
-        "stopped to make room for default/claims, whose queue takes back its guarantee; budget "
-        "keep-low lets 0 pods go, 4 would have to, which does not hold against a queue that takes "
-        "back its guarantee"
+        "stopped to make room for default/claims, whose queue reclaims its guarantee; budget "
+        "keep-low allows 0 evictions, 4 are needed, which does not protect it against a queue "
+        "that reclaims its guarantee"
     )
     assert story[:5] == ["status"] + ["delete"] * 4
     assert marked == [("DisruptionTarget", "PreemptionByScheduler", words)] * 4
@@ -300,7 +300,7 @@ async def test_from_some_priority_on_budgets_do_not_hold_but_others_go_first(
         submit(api, job("more", priorityClassName="high"))
         words = await overridden(api, "second")
         await until(lambda: is_running(api, "more"))
-    assert words.endswith(", which does not hold against priorities from 1000 on")
+    assert words.endswith(", which does not protect it against priorities of 1000 or more")
     assert status(api, "first")["preemptions"] == 1
 
 
@@ -405,7 +405,7 @@ async def test_reserved_places_are_lent_and_a_new_leader_gives_them_back(
         assert "opportunistic" not in status(api, "long")["plan"]
         admitted = next(c for c in small["conditions"] if c["type"] == "Admitted")
         assert admitted["message"].endswith(
-            "in places reserved for default/wide; stops once that fits"
+            "in places reserved for default/wide; stops when that gang fits"
         )
         async with leading(api, tmp_path, epoch=2, scheduling=settled):
             await until(lambda: status(api, "wide").get("queuePosition") == 1)
@@ -420,11 +420,11 @@ async def test_reserved_places_are_lent_and_a_new_leader_gives_them_back(
     small = status(api, "small")
     assert (small["phase"], small["attempt"], small["preemptions"]) == ("Restarting", 1, 1)
     reason = "BudgetOverridden" if is_protected else "Preempted"
-    words = "stopped to make room for default/wide, which its places are reserved for"
+    words = "stopped to make room for default/wide, for which its places were reserved"
     if is_protected:
         words += (
-            "; budget keep-small lets 0 pods go, 4 would have to, "
-            "which does not hold in places that are reserved for others"
+            "; budget keep-small allows 0 evictions, 4 are needed, which does not protect it in "
+            "places reserved for others"
         )
     stops = [(e["reason"], e["message"]) for e in events_about(api, "TrainingJob")]
     assert [each for each in stops if each[1].startswith("stopped")] == [(reason, words)]

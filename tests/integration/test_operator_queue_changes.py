@@ -49,7 +49,7 @@ async def test_a_limit_below_what_runs_stops_nothing_and_is_said_on_the_queue(
         put_queue(api, "org", limit={GPU: "2", "cpu": "64"})
         await until(lambda: admitting(api, "org")[0] == "False OverQueueLimit")
         uses = "uses 4 nvidia.com/gpu of limit 2 nvidia.com/gpu"
-        left = "nothing starts until that is less, and what runs goes on"
+        left = "no gang starts until it uses less, and running gangs continue"
         assert admitting(api, "org")[1] == f"{uses}: {left}"
         await until(lambda: admitting(api, "lab")[0] == "False OverQueueLimit")
         assert admitting(api, "lab")[1] == f"queue 'org' above it {uses}: {left}"

@@ -113,7 +113,7 @@ async def test_a_replica_that_never_gets_onto_its_node_is_given_up(
             await until(lambda: is_whole(api, 3))
             await until(lambda: "Shrunk" in messages(api))
     assert status(api, "elastic")["attempt"] == 0
-    assert "goes on without replica 3 of worker on node n0" in messages(api)["Shrunk"]
+    assert "continues without replica 3 of worker on node n0" in messages(api)["Shrunk"]
 
 
 async def test_a_growth_that_does_not_bind_is_taken_back_and_the_gang_runs_on(
@@ -191,7 +191,7 @@ async def test_a_replica_that_fails_alone_is_given_up_and_the_job_succeeds_with_
         kubelets.end("elastic-worker-0", "Succeeded")
         await until(lambda: status(api, "elastic")["phase"] == "Succeeded")
     assert status(api, "elastic").get("restarts", 0) == 0
-    assert "goes on without replica 5 of worker" in messages(api)["Shrunk"]
+    assert "continues without replica 5 of worker" in messages(api)["Shrunk"]
 
 
 # --- crashes ----------------------------------------------------------------------------------

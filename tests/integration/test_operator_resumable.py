@@ -40,7 +40,7 @@ def stopped(api: FakeApi) -> list[str]:
     return [e["message"] for e in events_about(api, "TrainingJob") if e["reason"] == "Preempted"]
 
 
-UNSAID = "it has neither said so (spec.runPolicy.resumable: true) nor reported a checkpoint"
+UNSAID = "spec.runPolicy.resumable is not set, and it has reported no checkpoint"
 
 
 @pytest.mark.parametrize(
@@ -92,9 +92,11 @@ async def test_equals_that_came_first_run_on_unless_they_can_resume(
             line_of(api.store.get(JOBS, ("default", "first"))), None, None, CREATED
         ).text()
         may = (
-            "may be stopped for an equal, since it can resume: " if source.endswith("true") else ""
+            "may be stopped for a gang of equal priority, because it can resume: "
+            if source.endswith("true")
+            else "is not stopped for a gang of equal priority: "
         )
-        assert f"resumes   {may or 'is not stopped for an equal: '}{source}" in words
+        assert f"resumes   {may}{source}" in words
 
 
 async def test_an_edited_estimate_keeps_no_running_job_from_being_stopped(

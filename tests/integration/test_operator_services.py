@@ -127,7 +127,7 @@ async def test_a_stranger_in_the_place_of_a_deleted_service_is_named_and_stops_n
         api.faults.add(Fault(status=409, reason="AlreadyExists"), posts("services"), times=None)
         api.store.delete(SERVICES, KEY, {})
         put_service(api)
-        words = "its Service is gone, and replicas that look for each other find nobody"
+        words = "its Service is gone, and its replicas cannot find each other"
         await until(lambda: words in status(api)["message"])
         assert "a Service 'job' exists that is not this job's" in status(api)["message"]
         assert (status(api)["phase"], len(pods(api))) == ("Running", 3)

@@ -56,10 +56,10 @@ async def test_positions_reasons_and_ranges_are_told(
     assert (code, err) == (0, "")
     title, assumed, _, header, first, last = out.splitlines()
     assert title == (
-        "2 gangs wait at 2030-01-01T00:00:00Z, 40 s ago; 1 have a start by the policy of the"
-        " settings: all that can start are foreseen to."
+        "2 gangs wait at 2030-01-01T00:00:00Z, 40 s ago; 1 have a start by the policy of the "
+        "settings: the forecast covers all gangs that can start."
     )
-    assert assumed.startswith("Nobody arrives in this")
+    assert assumed.startswith("The forecast assumes that no gangs arrive")
     assert header.split()[:3] == ["POS", "GANG", "QUEUE"]
     assert first.split()[:5] == ["1", "red/first", "q", "8", "WaitingForCapacity"]
     assert first.endswith(f"{RANGE['earliest']} to {RANGE['latest']} (90 %)")
@@ -92,9 +92,9 @@ async def test_what_cannot_be_asked_says_what_to_do(
     code, _, err = await output(capsys, *asked)
     assert (code, "have operator.settings.outlook set to true" in err) == (1, True)
     code, _, err = await output(capsys, *asked, "--policy", "fifo")
-    assert (code, "name a RECORD for another" in err) == (2, True)
+    assert (code, "name a RECORD to use another" in err) == (2, True)
     code, _, err = await output(capsys, *asked, "--outlook-service", "here")
     assert (code, "write NAMESPACE/NAME" in err) == (2, True)
     api.documents[PATH] = {**ANSWER, "apiVersion": "outlook.bireme.dev/v2"}
     code, _, err = await output(capsys, *asked)
-    assert (code, "use that of the operator" in err) == (1, True)
+    assert (code, "use the bireme of the operator's version" in err) == (1, True)

@@ -26,6 +26,6 @@ async def test_a_pod_whose_successor_is_refused_is_printed_for_its_user_to_creat
     assert await asyncio.to_thread(main, command) == 1
     printed = capsys.readouterr()
     assert not api.store.collection(PODS).objects
-    assert "Pod a, 1 waiting: deleted, and not made anew: 403 Forbidden" in printed.out
+    assert "Pod a, 1 waiting: deleted, but not created again: 403 Forbidden" in printed.out
     made = json.loads(printed.err)
     assert (made["metadata"]["name"], made["spec"]["schedulerName"]) == ("a", "default-scheduler")

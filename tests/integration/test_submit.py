@@ -162,7 +162,7 @@ async def test_waiting_for_success_fails_with_the_job(sender: Sender) -> None:
 async def test_waiting_ends_with_the_time(sender: Sender) -> None:
     status, _, err = await sender.submit(job(), flags="--wait 1s")
     assert status == 1
-    assert "after 1 s still not running: default/train" in err
+    assert "not running after 1 s: default/train" in err
 
 
 async def test_a_file_that_is_none_is_named(sender: Sender) -> None:
@@ -170,7 +170,7 @@ async def test_a_file_that_is_none_is_named(sender: Sender) -> None:
     assert status == 2
     assert "'never' is no duration" in err
     status, _, err = await sender.submit()
-    assert "holds no manifest" in err
+    assert "has no manifest" in err
 
 
 def serve_what_the_examples_need(api: FakeApi) -> None:

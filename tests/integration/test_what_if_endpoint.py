@@ -96,7 +96,7 @@ async def test_a_reader_is_told_of_their_jobs_and_no_name_of_others(
     assert "position 2, behind 1 gang" in out
     assert "by the policy of the settings" in out
     code, _, err = await output(capsys, *asked, "class=high", "--priority-class", "high=1")
-    assert (code, "has a meaning with --record alone" in err) == (2, True)
+    assert (code, "needs --record" in err) == (2, True)
     del api.documents[PROXY]
     code, _, err = await output(capsys, *asked, "class=high")
     assert (code, "have operator.settings.outlook set to true" in err) == (1, True)
@@ -106,14 +106,14 @@ async def test_a_reader_is_told_of_their_jobs_and_no_name_of_others(
 @pytest.mark.parametrize(
     ("body", "code", "words"),
     [
-        (b"{", 400, "the body is no question"),
-        (b"[" * 100_000, 400, "the body is no question"),
+        (b"{", 400, "the body is not a question"),
+        (b"[" * 100_000, 400, "the body is not a question"),
         (b'{"apiVersion": "v9", "question": {}}', 400, "apiVersion: 'v9' is not known; send what"),
         (question(name="x", namespace="red", colour=1), 400, "unknown field `colour`"),
         (question(name="x", namespace="red", change={"replicas": {"": 0}}), 400, ">= 1"),
         (question(name="x"), 422, "name, namespace: are missing"),
         (question(name="x", namespace="red/../"), 422, "name, namespace: are no names"),
-        (question(manifests=[{}] * 21), 422, "manifests: 21 are too many; send up to 20"),
+        (question(manifests=[{}] * 21), 422, "manifests: 21 are too many; send at most 20"),
         (question(name="x", namespace="red", tries=[{}] * 13), 422, "tries: 13 are too many"),
         (question(manifests=[{"metadata": []}], namespace="red"), 422, "metadata.name: is missing"),
         (question(name="x" * 300_000, namespace="red"), 413, "longer than 262144 bytes"),

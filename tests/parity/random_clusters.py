@@ -554,7 +554,7 @@ def _foreign_gang(
         min_available=needed,
         fault=fault,
         is_resumable=False,
-        resume_source="annotation bireme.dev/resumable does not say so",
+        resume_source="annotation bireme.dev/resumable is not set",
     )
 
 
@@ -571,7 +571,7 @@ def _foreign_holder(name: str, queue: str) -> Gang:
         kind="PodGroup",
         user="default",
         is_resumable=False,
-        resume_source="annotation bireme.dev/resumable does not say so",
+        resume_source="annotation bireme.dev/resumable is not set",
     )
 
 

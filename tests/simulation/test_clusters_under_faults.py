@@ -53,7 +53,7 @@ def test_without_faults_every_job_starts_within_seconds_of_room_and_nothing_rest
     losses = {Reason.GANG_NOT_BOUND_IN_TIME, Reason.NODE_LOST, Reason.POD_LOST}
     lost = {status["message"] for status in statuses if status.get("reason") in losses}
     # Pods that are not Bireme's may be bound to a place in the moment between plan and bind.
-    assert all(message.endswith("room was taken by another pod") for message in lost), lost
+    assert all(message.endswith("another pod took the planned room") for message in lost), lost
 
 
 def test_a_seed_tells_the_same_story_twice() -> None:

@@ -9,7 +9,7 @@ from testbed.history.records import Key, Record
 _COMMON: Final = ("reserved", "held back", "backfilled")
 _KEPT: Final = re.compile(r"kept for it: [^;]*")
 _AHEAD: Final = re.compile(r"ahead of \S+/(\S+) without delaying it")
-_LEAVING: Final = re.compile(r"room for it: \S+/\S+")
+_LEAVING: Final = re.compile(r"make room have stopped: \S+/\S+")
 _BEHIND: Final = re.compile(r"places kept for [^\s/]+/([^\s;]+)")
 
 

@@ -15,7 +15,7 @@ _SHORTER: Final = (
     ("; 0 ahead", "; next in line"),
     ("the empty cluster", "the cluster"),
     (", expected free at ", ", free about "),
-    (" start once those have left that make room for it", " start once these have left"),
+    (" start when the gangs that make room have stopped", " start once these have left"),
     (" beside the job's other tasks", ""),
 )
 

@@ -44,7 +44,7 @@ def check_target(argument: str, target: str | None) -> None:
     if path.is_dir():
         raise UsageError(f"argument {argument}: {target!r} is a folder; name a file in it")
     if not path.parent.is_dir():
-        raise UsageError(f"argument {argument}: there is no folder {str(path.parent)!r}; make it")
+        raise UsageError(f"argument {argument}: there is no folder {str(path.parent)!r}; create it")
 
 
 def write_text(target: str, text: str) -> None:
@@ -75,7 +75,7 @@ def add_record(
     parser: argparse.ArgumentParser, *, is_option: bool = False, is_needed: bool = True
 ) -> None:
     """Add the arguments for a record, and for the folder of the checkpoints that decided in it."""
-    what = "files record-*.jsonl that follow each other, plain or gzipped, or their folder"
+    what = "consecutive files record-*.jsonl, plain or gzipped, or their folder"
     add = parser.add_argument
     if is_option:
         add(
@@ -84,7 +84,7 @@ def add_record(
             default=[],
             type=Path,
             metavar="RECORD",
-            help=f"ask what an operator recorded, not the one that leads: {what}; once for each",
+            help=f"use an operator's record instead of the leader: {what}; repeatable",
         )
     else:
         add("record", nargs="+" if is_needed else "*", type=Path, metavar="RECORD", help=what)
@@ -92,8 +92,8 @@ def add_record(
         "--checkpoints",
         default="",
         metavar="FOLDER",
-        help="where the checkpoints lie that decided when it was recorded; those that come with "
-        "Bireme are found without",
+        help="folder of the checkpoints that decided during the record; not needed for those "
+        "that come with Bireme",
     )
     add_policy_class(parser)
 
@@ -106,8 +106,8 @@ def add_policy_class(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="MODULE:CLASS",
-        help="a class of your own that the record may name as a policy, and that is imported then; "
-        "once for each; default: those of Bireme alone",
+        help="a class of yours that the record names as a policy and that may be imported; "
+        "repeatable; default: only those of Bireme",
     )
 
 
@@ -121,8 +121,8 @@ def add_what_if(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=pair,
         metavar="KEY=VALUE",
-        help="a change to try, whether it makes the start sooner: replicas=8 or replicas.TASK=8, "
-        "queue=NAME, class=NAME or estimate=2h; once for each",
+        help="a change that may make the start sooner: replicas=8 or replicas.TASK=8, "
+        "queue=NAME, class=NAME or estimate=2h; repeatable",
     )
     add(
         "--priority-class",
@@ -131,14 +131,14 @@ def add_what_if(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=pair,
         metavar="NAME=VALUE",
-        help="the value of a PriorityClass, with --record, which holds none; once for each",
+        help="the value of a PriorityClass, for --record, as a record has none; repeatable",
     )
     add(
         "--seconds",
         type=whole,
         default=60,
         metavar="N",
-        help="the longest that is tried what would be sooner; default: 60",
+        help="time limit for trying changes; default: 60",
     )
     add_record(parser, is_option=True)
 
@@ -168,7 +168,7 @@ def seed_range(text: str) -> range:
     """Return the range from A to B-1 of ``A:B``."""
     first, colon, end = text.partition(":")
     if not (colon and first.isdigit() and end.isdigit() and int(first) < int(end)):
-        raise argparse.ArgumentTypeError(f"{text!r} is no range of seeds; write 0:20, say")
+        raise argparse.ArgumentTypeError(f"{text!r} is no range of seeds; write for example 0:20")
     return range(int(first), int(end))
 
 
@@ -176,7 +176,9 @@ def shard(text: str) -> tuple[int, int]:
     """Return (I, N) of ``I/N``: the Ith of N shares, counted from 0."""
     which, slash, of = text.partition("/")
     if not (slash and which.isdigit() and of.isdigit() and int(which) < int(of)):
-        raise argparse.ArgumentTypeError(f"{text!r} is no share; write 0/4, 1/4, 2/4 or 3/4, say")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no share; write for example 0/4, 1/4, 2/4 or 3/4"
+        )
     return int(which), int(of)
 
 

@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         default=Path("benchmark"),
         metavar="DIR",
-        help="where finished runs are kept, a line each; default: %(default)s",
+        help="file for finished runs, a line each; default: %(default)s",
     )
     add(
         "--family",
@@ -60,8 +60,8 @@ def _add_scope(parser: argparse.ArgumentParser) -> None:
         "--part",
         choices=get_args(Part),
         default=Scope().part,
-        help="part of a family that is played: test is for judging what was chosen on the others; "
-        "default: %(default)s",
+        help="part of a family to play: test judges policies that were chosen on the other "
+        "parts; default: %(default)s",
     )
     add(
         "--blocks",
@@ -75,20 +75,20 @@ def _add_scope(parser: argparse.ArgumentParser) -> None:
         type=partial(whole, minimum=0),
         default=0,
         metavar="N",
-        help="leave out the first N of them, such as those that were looked at before; default: 0",
+        help="leave out the first N of them, such as those of an earlier run; default: 0",
     )
     add(
         "--training-blocks",
         type=whole,
         default=Scope().training_blocks,
         metavar="N",
-        help="tune the rules on as many of the training part; default: %(default)s",
+        help="tune the rules on this many blocks of the training part; default: %(default)s",
     )
     add(
         "--rules",
         default="",
         metavar="NAMES",
-        help="tune these orderers only, with commas between; default: all of a family",
+        help="tune only these orderers, with commas between; default: all of a family",
     )
     add(
         "--policies",

@@ -24,15 +24,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-l",
         "--selector",
         metavar="LABELS",
-        help="all of the namespace with these labels that have not ended, instead of names",
+        help="instead of names: all jobs of the namespace with these labels that have not ended",
     )
-    add("--dry-run", action="store_true", help="say what would end, and delete nothing")
+    add("--dry-run", action="store_true", help="list the jobs, and delete nothing")
     common.add_target(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     if bool(options.job) == bool(options.selector):
-        raise UsageError("argument JOB: name the jobs, or choose them with -l; one of the two")
+        raise UsageError("argument JOB: name the jobs or choose them with -l, but not both")
     ask(options, lambda reader: _cancel(reader, options))
     return 0
 
@@ -70,7 +70,8 @@ async def _delete(reader: ClusterReader, gang: GangLine, uid: str) -> bool:
     except ApiError as error:
         if error.is_conflict:
             raise ConsoleError(
-                f"TrainingJob {gang.key} was made anew meanwhile; cancel that one by asking again"
+                f"TrainingJob {gang.key} was created again meanwhile; repeat the command to "
+                "cancel the new one"
             ) from error
         raise refusal(error, f"delete {PLURAL}") from error
 

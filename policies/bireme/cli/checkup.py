@@ -92,13 +92,13 @@ def _api_server(version_info: Json, minor: int) -> Finding:
 
 def _settings(facts: Installation) -> Iterator[Finding]:
     if facts.settings_of is None:
-        message = "unknown, and taken for the defaults: you may not list ConfigMaps"
+        message = "unknown, so the defaults are assumed: you may not list ConfigMaps"
         yield Finding("settings", State.UNKNOWN, message)
     elif len(facts.settings_of) > 1:
-        message = f"of several releases, of which one alone leads: {', '.join(facts.settings_of)}"
+        message = f"of several releases, of which only one leads: {', '.join(facts.settings_of)}"
         yield Finding("settings", State.WRONG, message, "helm uninstall all but one")
     elif facts.fault:
-        helps = "correct the values of the chart, or use the bireme of its version"
+        helps = "correct the values of the chart, or use the bireme command of the chart's version"
         yield Finding("settings", State.WRONG, cleaned(facts.fault), helps)
 
 
@@ -133,7 +133,7 @@ async def _definitions(reader: ClusterReader) -> Findings:
     path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     listed = await reader.objects_if_allowed(path)
     if listed is None:
-        message = "whether they are of this version is unknown: you may not list them"
+        message = "you may not list them, so their version is unknown"
         return [Finding("definitions", State.UNKNOWN, message)]
     by_name = {crd_object["metadata"]["name"]: crd_object for crd_object in listed}
     by_kind = {
@@ -173,25 +173,30 @@ async def _admission(reader: ClusterReader, facts: Installation) -> Findings:
         message = "you may not list ValidatingAdmissionPolicies and their bindings"
         return [Finding("admission", State.UNKNOWN, message)]
     if not policies and not bindings:
-        message = "no admission policy of Bireme's: who may create pods may write its labels too"
+        message = (
+            "Bireme's admission policies are missing: anyone who creates pods may set "
+            "Bireme's labels"
+        )
         return [
-            Finding("admission", State.NOTE, message, "helm upgrade with admission as by default")
+            Finding(
+                "admission", State.NOTE, message, "helm upgrade with the default value of admission"
+            )
         ]
     policy_names = {policy["metadata"]["name"] for policy in policies}
     bound_names = {binding["spec"]["policyName"] for binding in bindings}
     faults = [
         *(
-            f"policy {name} is not there, and its binding is"
+            f"policy {name} is missing, but its binding exists"
             for name in sorted(bound_names - policy_names)
         ),
         *(
-            f"policy {name} has no binding, so nobody is held to it"
+            f"policy {name} has no binding, so it has no effect"
             for name in sorted(policy_names - bound_names)
         ),
     ]
     if faults:
         return [Finding("admission", State.WRONG, fault, "helm upgrade again") for fault in faults]
-    return [Finding("admission", State.FINE, f"{len(policy_names)} policies are there and bound")]
+    return [Finding("admission", State.FINE, f"{len(policy_names)} policies exist and are bound")]
 
 
 _RIGHTS: Final = (
@@ -272,8 +277,8 @@ def _unknown_models(nodes: Sequence[Json], facts: Installation) -> Iterator[Find
             continue
         counted = gpu_model(product, added).speed
         message = (
-            f"{number} with GPUs of model {cleaned(product)}, which Bireme does not know: policies "
-            f"that ask for speeds count {counted:g} times a V100"
+            f"{number} with GPUs of model {cleaned(product)}, which Bireme does not know: "
+            f"policies assume {counted:g} times the speed of a V100"
         )
         helps = "add it to the setting gpuModels, in the chart scheduling.gpuModels"
         yield Finding("nodes", State.NOTE, message, helps)
@@ -318,12 +323,12 @@ async def _queues(reader: ClusterReader) -> Findings:
         reason = str(admitting.get("reason", ""))
         # A queue at its limit admits nothing either, and is no fault.
         if admitting.get("status") == "False" and reason in _FAULTS:
-            message = f"{queue['metadata']['name']} admits nothing: {condition_text(admitting)}"
+            message = f"{queue['metadata']['name']} admits no gangs: {condition_text(admitting)}"
             is_meant = (queue.get("spec") or {}).get("state") == "Closed"
             state = State.NOTE if is_meant else State.WRONG
             findings.append(Finding("queues", state, message, "" if is_meant else remedy(reason)))
     if names.DEFAULT_QUEUE not in {queue["metadata"]["name"] for queue in queues}:
-        message = f"none is called {names.DEFAULT_QUEUE}: gangs that name no queue do not start"
+        message = f"none has the name {names.DEFAULT_QUEUE}: gangs that name no queue do not start"
         helps = f"create it, or label namespaces with {names.DEFAULT_QUEUE_LABEL}"
         findings.append(Finding("queues", State.NOTE, message, helps))
     return findings or [
@@ -375,8 +380,8 @@ async def _gangs(reader: ClusterReader, facts: Installation) -> Findings:
             stuck.append(f"{gang.key} ({duration(now - gang.since)})")
     findings = []
     if unseen:
-        message = f"nothing is written on {some(unseen)}: no operator has seen them"
-        helps = "have an operator lead, as said above" if not facts.observes else "it observes only"
+        message = f"{some(unseen)} have no status: no operator has seen them"
+        helps = "let an operator lead, see above" if not facts.observes else "it observes only"
         findings.append(Finding("gangs", State.WRONG, message, helps))
     if stuck:
         message = f"Starting for longer than their start limit: {some(stuck)}"

@@ -99,7 +99,7 @@ class ClusterReader:
                         if event["type"] == "ERROR":
                             message = cleaned(str(manifest.get("message")))
                             raise ConsoleError(
-                                f"the watch of {resource} broke off: {message}; ask again"
+                                f"the watch of {resource} ended: {message}; try again"
                             )
                         version = manifest["metadata"]["resourceVersion"]
                         if event["type"] != "BOOKMARK":
@@ -131,7 +131,7 @@ def refusal(error: ApiError, what: str) -> ConsoleError:
     if error.reason == "Timeout":
         return ConsoleError(f"cannot {what}: no answer in time; allow more with --request-timeout")
     if error.status == 401:
-        return ConsoleError(f"cannot {what}: the credentials are refused; log in again")
+        return ConsoleError(f"cannot {what}: the API server refuses the credentials; log in again")
     return ConsoleError(f"cannot {what}: {error}")
 
 
@@ -176,11 +176,21 @@ def add_target(
             "-A",
             "--all-namespaces",
             action="store_true",
-            help="all namespaces, or an error if they may not be seen; counts before -n",
+            help="all namespaces; an error if you may not read them; overrides -n",
         )
     if namespaced:
-        add("-n", "--namespace", metavar="NAME", help="default: that of the context, or of the pod")
-    add("--kubeconfig", type=Path, metavar="FILE", help="default: as kubectl, or the pod's account")
+        add(
+            "-n",
+            "--namespace",
+            metavar="NAME",
+            help="default: the namespace of the context, or of the pod",
+        )
+    add(
+        "--kubeconfig",
+        type=Path,
+        metavar="FILE",
+        help="default: as for kubectl, or the pod's account",
+    )
     add("--context", metavar="NAME", help="a context of the kubeconfig; default: the current one")
     add("--as", dest="user", type=_identity, metavar="USER", help="a user to impersonate")
     add(
@@ -190,14 +200,14 @@ def add_target(
         action="append",
         default=[],
         metavar="GROUP",
-        help="a group of that user; once for each",
+        help="a group of that user; repeatable",
     )
     add(
         "--request-timeout",
         type=_request_timeout,
         default=_ANSWER_SECONDS,
         metavar="TIME",
-        help="the longest wait for one answer, such as 5s; 0: without end; default: 30s",
+        help="time limit of one request, such as 5s; 0: none; default: 30s",
     )
 
 

@@ -143,8 +143,8 @@ def _roles(
         roles[name] = "worker"
     if "worker" not in roles.values() and not leaders:
         raise ConversionError(
-            f"{notes.subject}: its tasks are all {', '.join(sorted(set(roles.values())))}, and"
-            f" none trains; name one that does: --role {next(iter(roles))}=worker"
+            f"{notes.subject}: its tasks are all {', '.join(sorted(set(roles.values())))}, so "
+            f"none trains; name a task that trains: --role {next(iter(roles))}=worker"
         )
     return roles
 
@@ -207,9 +207,8 @@ def _minima(tasks: Sequence[Json], min_available: int | None, notes: Notes) -> d
         listed = ", ".join(f"{name} {size}" for name, size in minima.items())
         notes.changed(
             "spec.minAvailable",
-            f"starts with {sum(minima.values())} of {total} replicas"
-            f" where not all find room ({listed}), and stays at the size it starts"
-            " with unless it is an elastic torch job",
+            f"starts with {sum(minima.values())} of {total} replicas if not all have room "
+            f"({listed}), and keeps that size unless it is an elastic torch job",
         )
     return minima
 
@@ -336,13 +335,13 @@ _INSTEAD_OF_PLUGINS: Final = {
     "hcclrank": "write the rank table in the template",
 }
 _NO_COUNTERPART: Final = {
-    "minSuccess": "the job has succeeded when all replicas have that train",
-    "networkTopology": "gangs are placed in the smallest topology domain that holds them, by the"
-    " operator's topology levels, and never refused for being spread",
+    "minSuccess": "the job succeeds when all training replicas have succeeded",
+    "networkTopology": "gangs are placed in the smallest topology domain that holds them, by the "
+    "operator's topology levels; a gang that fits no single domain is spread",
 }
 _NO_TASK_COUNTERPART: Final = {
-    "topologyPolicy": "NUMA nodes are not looked at; the kubelet's topology manager still holds",
-    "partitionPolicy": "the gang is placed as one; make several jobs for parts that are apart",
+    "topologyPolicy": "Bireme ignores NUMA nodes; the kubelet's topology manager still applies",
+    "partitionPolicy": "the gang is placed as one; create several jobs for separate parts",
     "maxRetry": "the gang is restarted as a whole, spec.runPolicy.backoffLimit times",
 }
 
@@ -364,12 +363,12 @@ def _job(job: Json, stated_roles: Mapping[str, Role], notes: Notes) -> list[Json
             rendezvous = "tensorflow"
             notes.changed(
                 "spec.plugins.svc",
-                "rendezvous tensorflow, which gives every replica its name in DNS (and TF_CONFIG,"
-                " which is not in the way)",
+                "rendezvous tensorflow, which gives every replica a name in DNS (and TF_CONFIG, "
+                "which does no harm)",
             )
     for name in plugins:
         if name not in _CONVERTED_PLUGINS:
-            instead = _INSTEAD_OF_PLUGINS.get(name, "is not known; see what it gave to the pods")
+            instead = _INSTEAD_OF_PLUGINS.get(name, "is unknown; check what it adds to pods")
             notes.to_do(f"spec.plugins.{name}", instead)
     body: Json = {
         "queue": names.DEFAULT_QUEUE,
@@ -444,8 +443,8 @@ def _order(tasks: Sequence[Json], job_tasks: Sequence[Json], notes: Notes) -> No
         task["priority"] = 100 - 10 * _depth(task["name"], dependencies)
     notes.to_do(
         "spec.tasks[].dependsOn",
-        "all replicas start together; those that others depend on are created first, by priority:"
-        " let the others wait for them in their own command or an init container",
+        "all replicas start together; pods of tasks that others depend on are created first, by "
+        "priority; let the others wait in their command or an init container",
     )
 
 
@@ -477,7 +476,7 @@ def _volumes(job: Json, spec: Json, job_tasks: Sequence[Json], notes: Notes) -> 
             )
             notes.changed(
                 f"spec.volumes[{index}]",
-                f"PersistentVolumeClaim {claim} is made here; it outlives the job",
+                f"PersistentVolumeClaim {claim} is created here and outlives the job",
             )
         for task in job_tasks:
             mounted = {"name": name, "persistentVolumeClaim": {"claimName": claim}}
@@ -547,8 +546,8 @@ def _success_policy(
         return {}
     notes.changed(
         "spec.policies",
-        "the job ends with all that train (runPolicy.successPolicy: AllReplicas); without that"
-        f" field {leader['name']}, which leads, decides",
+        "the job ends when all training replicas end (runPolicy.successPolicy: AllReplicas); "
+        f"without that field the leader {leader['name']} decides",
     )
     return {"successPolicy": "AllReplicas"}
 
@@ -591,8 +590,8 @@ _NO_GROUP_COUNTERPART: Final = dict.fromkeys(
 _NO_QUEUE_COUNTERPART: Final = {
     "priority": "queues share by weight; the order of jobs is theirs (userPriority counts in it)",
     "affinity": "queues own no nodes; give the pods a nodeSelector",
-    "extendClusters": "one cluster is scheduled",
-    "dequeueStrategy": "a gang that fits starts before one that does not, where it delays nobody",
+    "extendClusters": "Bireme schedules one cluster",
+    "dequeueStrategy": "a gang that fits may start before one that does not, if it delays no gang",
     "type": "has no meaning here",
 }
 
@@ -619,12 +618,13 @@ def _queues(document: Json, known_names: set[str], notes: Notes) -> list[Json]:
         body.setdefault("guaranteed", reserved)
         notes.changed(
             "spec.guarantee",
-            "is not kept idle: others may use it, and give it back when the queue asks",
+            "does not stay idle: other queues may borrow it, and return it when this queue needs "
+            "it",
         )
     if spec.get("reclaimable") is False:
         notes.lost(
             "spec.reclaimable",
-            "what a queue holds beyond its guaranteed can be taken back; raise guaranteed",
+            "other queues can reclaim what a queue holds above guaranteed; raise guaranteed",
         )
     notes.lost_of(spec, _NO_QUEUE_COUNTERPART)
     return [*parents, _manifest("Queue", _metadata(document), body)]
@@ -632,7 +632,7 @@ def _queues(document: Json, known_names: set[str], notes: Notes) -> list[Json]:
 
 def _weight(weight: int, notes: Notes) -> int:
     if weight > _MAX_WEIGHT:
-        notes.changed("spec.weight", f"{weight} is above the most, {_MAX_WEIGHT}")
+        notes.changed("spec.weight", f"{weight} is above the maximum, {_MAX_WEIGHT}")
     return min(weight, _MAX_WEIGHT)
 
 
@@ -681,7 +681,7 @@ def convert(
         # Input may have any form: a missing field shows only where it is used.
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ConversionError(
-                f"{notes.subject}: is not as Volcano has it: {error!r}"
+                f"{notes.subject}: does not have the form of Volcano's API: {error!r}"
             ) from error
         for result in results:
             _check(result, notes)
@@ -703,7 +703,7 @@ def _convert_one(
         return _pod_group(document, notes)
     if kind == "Queue":
         return _queues(document, known_names, notes)
-    notes.to_do("kind", f"left out: {_REFUSED.get(kind, 'Bireme has nothing like it')}")
+    notes.to_do("kind", f"left out: {_REFUSED.get(kind, 'Bireme has no such object')}")
     return []
 
 
@@ -742,9 +742,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="TASK=ROLE",
-        help=f"what a task is to the training, where its name does not say: {', '.join(ROLES)}",
+        help=f"role of a task whose name does not show it: {', '.join(ROLES)}",
     )
-    add("--out", default=STANDARD_OUTPUT, metavar="FILE", help="where to; default: standard output")
+    add(
+        "--out",
+        default=STANDARD_OUTPUT,
+        metavar="FILE",
+        help="output file; default: standard output",
+    )
 
 
 def run(options: argparse.Namespace) -> int:

@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--dump",
         type=Path,
         metavar="FILE",
-        help="write what the leader saw and decided last to FILE, as JSON, and check nothing",
+        help="write the leader's last snapshot and decisions to FILE, as JSON, and check nothing",
     )
     leader.add_leader(parser)
     common.add_target(parser)
@@ -71,5 +71,5 @@ def _text(findings: list[Finding], paint: colours.Paint) -> str:
     count = Counter(finding.state for finding in findings)
     wrong, unknown = count[State.WRONG], count[State.UNKNOWN]
     result = f"{wrong} wrong" if wrong else "Nothing is wrong"
-    hidden = f"; {unknown} could not be seen" if unknown else ""
+    hidden = f"; {unknown} could not be checked" if unknown else ""
     return "\n".join([*lines, "", f"{result}{hidden}, of {len(findings)} answers.", ""])

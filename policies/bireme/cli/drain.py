@@ -116,8 +116,8 @@ def policy_in_force(active: PolicyFacts | None, settings: Settings) -> PolicyInF
             return PolicyInForce(policy, active.name)
         except (BiremeError, ImportError) as error:
             remark = (
-                f"SchedulingPolicy {active.name} counts in the cluster and cannot be loaded here: "
-                f"{cleaned(str(error))}; the policy of the settings has decided instead"
+                f"SchedulingPolicy {active.name} decides in the cluster and cannot be loaded "
+                f"here: {cleaned(str(error))}; this preview uses the policy of the settings"
             )
             remarks = (remark,)
     try:
@@ -134,8 +134,8 @@ def _refuse_classes(whose: str, *policies: str) -> None:
     for name in policies:  # no cluster may decide which modules are imported here
         if ":" in name and not name.startswith(CHECKPOINT):
             raise ConsoleError(
-                f"{whose} names {name!r}, code of the cluster's own, which is run here only from a "
-                "settings file that you name by --config"
+                f"{whose} names {name!r}, code of the cluster, which this command runs only from "
+                "a settings file that you name by --config"
             )
 
 
@@ -214,7 +214,7 @@ def _move(running: RunningGang, rows: IntArray, is_whole: bool, decision: Decisi
     gang, replicas = running.gang, sum(_replicas_on(rows, running).values())
     if not is_whole:
         remaining = sum(running.sizes.values()) - replicas
-        return Move(gang, replicas, "shrinks", f"goes on with {remaining} replicas")
+        return Move(gang, replicas, "shrinks", f"continues with {remaining} replicas")
     for admit in decision.admitted:
         if admit.gang.uid == gang.uid:
             return Move(gang, replicas, "restarts", admit.message)
@@ -254,8 +254,8 @@ def run(options: argparse.Namespace) -> int:
     snapshot = state.snapshot(time.time())  # noqa: TID251  # a person asks now
     moves = preview(snapshot, options.node, decider.policy)
     beside_it = (
-        f"SchedulingPolicy {canary.name} decides as a canary for {', '.join(canary.queues)}, "
-        "which is left out here"
+        f"SchedulingPolicy {canary.name} is a canary for {', '.join(canary.queues)}; this preview "
+        "ignores it"
         for canary in state.policies.canaries
     )
     remarks = [*settings.remarks, *decider.remarks, *map(cleaned, beside_it)]
@@ -337,5 +337,5 @@ def _text(moves: Sequence[Move], other_pods: int) -> str:
         align_columns(rows, flush_left=len(rows[0])) if moves else ["No gang has a replica there."]
     )
     if other_pods:
-        lines.append(f"Pods there that are not Bireme's, which kubectl drain moves: {other_pods}.")
+        lines.append(f"Other pods there, which kubectl drain moves: {other_pods}.")
     return "\n".join(lines) + "\n"

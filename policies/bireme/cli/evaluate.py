@@ -43,7 +43,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME|FOLDER",
         help="a checkpoint that comes with Bireme, or the folder of one of yours",
     )
-    add("--setting", metavar="NAMES", help="in what, several with commas between, or all")
+    add(
+        "--setting",
+        metavar="NAMES",
+        help="settings of the recipe, several with commas between, or all",
+    )
     seeds = parser.add_mutually_exclusive_group()
     seeds.add_argument(
         "--seeds", type=whole, default=20, metavar="N", help="0 to N-1; default: %(default)s"
@@ -57,9 +61,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="processes; default: all cores",
     )
-    add("--opt", type=pair, action="append", default=[], metavar="K=V", help="to the recipe")
-    add("--recipe", metavar="NAME", help="that evaluates it; default: the one of the same name")
-    add("--merge", nargs="+", type=Path, metavar="FILE", help="join what --json of shards wrote")
+    add(
+        "--opt", type=pair, action="append", default=[], metavar="K=V", help="options of the recipe"
+    )
+    add(
+        "--recipe",
+        metavar="NAME",
+        help="recipe that evaluates it; default: the recipe of the same name",
+    )
+    add(
+        "--merge",
+        nargs="+",
+        type=Path,
+        metavar="FILE",
+        help="join files that --json of shards wrote",
+    )
     add("--json", metavar="FILE", help="write every seed's numbers; - for standard output")
     add("--markdown", metavar="FILE", help="write the tables as Markdown")
     add("--into-card", action="store_true", help="write the means into the checkpoint's card")
@@ -70,7 +86,7 @@ def run(options: argparse.Namespace) -> int:
         check_target(argument, target)
     checkpoint = _checkpoint(options) if options.name else None
     if options.into_card and checkpoint is None:
-        raise UsageError("argument --into-card: into which? Name the checkpoint's folder as well")
+        raise UsageError("argument --into-card: name the checkpoint's folder as well")
     results = _merge_shards(options.merge) if options.merge else _evaluate(options, checkpoint)
     if options.into_card and checkpoint is not None:
         with naming("NAME"):
@@ -103,7 +119,7 @@ def _evaluate(
 ) -> list[evaluation.EvaluationResult]:
     if checkpoint is None:
         recipe_names = ", ".join(RECIPES)
-        raise UsageError(f"argument NAME: evaluate what? Name one of {recipe_names}, or a folder")
+        raise UsageError(f"argument NAME: name one of {recipe_names}, or a folder")
     which, shards = options.shard
     seeds = list(options.seed_range or range(options.seeds))[which::shards]
     if not seeds:
@@ -129,7 +145,7 @@ def _settings(selection: str | None, checkpoint: _Checkpoint) -> list[str]:
     settings = checkpoint.recipe.settings
     if selection is None:
         listed = "; ".join(f"{name}: {text}" for name, text in settings.items())
-        raise UsageError(f"argument --setting: in which? {listed}; or all")
+        raise UsageError(f"argument --setting: name one of {listed}, or all")
     if selection == "all":
         return list(settings)
     names = list(dict.fromkeys(selection.split(",")))
@@ -153,7 +169,7 @@ def _merge_shards(files: Sequence[Path]) -> list[evaluation.EvaluationResult]:
             ]
         except (ValueError, KeyError, TypeError) as error:
             raise UsageError(
-                f"argument --merge: {str(file)!r} is nothing that `bireme evaluate --json` wrote "
+                f"argument --merge: {str(file)!r} is not an output of `bireme evaluate --json` "
                 f"({error_text(error)}); name such files"
             ) from error
         for result in results:

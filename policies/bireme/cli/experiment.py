@@ -217,7 +217,7 @@ def _making(argument: str, name: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise UsageError(
-            f"argument {argument}: {name!r} cannot be made: {error_text(error)}"
+            f"argument {argument}: {name!r} cannot be created: {error_text(error)}"
         ) from error
 
 
@@ -226,18 +226,14 @@ def _nodes(options: argparse.Namespace) -> Sequence[Node]:
         with naming("--nodes" if options.racks is None else "--nodes, --racks"):
             return parse_nodes(options.nodes, options.racks)
     if options.racks is not None:
-        raise UsageError(
-            f"argument --racks: {options.racks} racks of which nodes? Give --nodes as well"
-        )
+        raise UsageError("argument --racks: has no effect without --nodes; add --nodes")
     return ()
 
 
 def _pools(options: argparse.Namespace, nodes: Sequence[Node]) -> list[NodePool]:
     if options.pools is None:
         if options.floor:
-            raise UsageError(
-                f"argument --floor: {options.floor[0]!r} of which node pools? Give --pools as well"
-            )
+            raise UsageError("argument --floor: has no effect without --pools; add --pools")
         return []
     with naming("--floor"):
         for floor in options.floor or ():

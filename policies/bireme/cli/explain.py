@@ -37,7 +37,7 @@ def _lines(policy: Json) -> Iterator[str]:
         message = cleaned(condition.get("message") or "")
         yield f"{condition['type']:<12}{condition['status']}, {condition['reason']}: {message}"
     if not status.get("conditions"):
-        yield "Nothing is written on it yet: is the operator running, and leading?"
+        yield "It has no status yet: does an operator run and lead?"
     decisions, fallbacks = status.get("decisions"), status.get("fallbacks")
     if decisions is not None:
         yield f"{'decided':<12}{decisions} cycles, {fallbacks or 0} with a part answered by rules"
@@ -72,7 +72,7 @@ def _stage(spec: Json, status: Json, policy: Json) -> str:
 def _rollout(rollout: Json) -> Iterator[str]:
     rollout_spec = RolloutSpec.model_validate(rollout)
     for may, what in ((rollout_spec.promote, "promoted"), (rollout_spec.roll_back, "rolled back")):
-        yield f"{what} {'by itself' if may == 'Automatic' else 'by nobody'}"
+        yield f"{what} automatically" if may == "Automatic" else f"never {what} automatically"
     yield f"from {rollout_spec.minimum_samples} samples on, by more than {rollout_spec.margin:.1%}"
 
 
@@ -86,12 +86,12 @@ def _shadow_lines(shadow: Json) -> Iterator[str]:
         yield f"{same:.0%} of the sizes"
     if (regret := shadow.get("regret")) is not None:
         better = "shorter" if regret > 0 else "longer"
-        yield f"jobs would take {abs(regret):.0f} s {better} on average by its decisions"
+        yield f"with its decisions jobs would take {abs(regret):.0f} s {better} on average"
         low, high, moments = (shadow.get(name) for name in ("regretLow", "regretHigh", "samples"))
         if low is None or high is None:
-            yield f"moments played: {moments or 0}, too few to say how sure that is"
+            yield f"samples: {moments or 0}, too few for an interval"
         else:
-            yield f"95 % interval {low:.0f} to {high:.0f} s, moments played: {moments or 0}"
+            yield f"95 % interval {low:.0f} to {high:.0f} s, samples: {moments or 0}"
 
 
 def _part(part: str, spec: Json) -> Iterator[str]:

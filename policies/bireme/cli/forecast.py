@@ -38,8 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_part,
         default=_SHARE,
         metavar="PART",
-        help="the last part, which no model is fitted to: a share, intervals or a time such as "
-        "14d; default: %(default)s",
+        help="the last part, for the test alone: a share, intervals or a time such as 14d; "
+        "default: %(default)s",
     )
     _add_models(parser)
     add("--json", metavar="FILE", help="write all numbers; - for standard output, and no table")
@@ -59,8 +59,8 @@ def _add_models(parser: argparse.ArgumentParser) -> None:
         default=evaluation.TRAIN,
         metavar="FOLDER",
         type=_network,
-        help="of a network trained before; shipped: the one that comes with Bireme, for hours; "
-        "train: one for the series, where torch is installed; default: %(default)s",
+        help="folder of a trained network; shipped: the network that comes with Bireme, for "
+        "hours; train: a new one for the series, which needs torch; default: %(default)s",
     )
     add(
         "--alpha",
@@ -74,7 +74,8 @@ def _add_models(parser: argparse.ArgumentParser) -> None:
         type=_quantile,
         default=0.9,
         metavar="Q",
-        help="what models are chosen by, and the upper end of the interval; default: %(default)s",
+        help="quantile by which models are chosen, and the upper end of the interval; default: "
+        "%(default)s",
     )
 
 
@@ -133,12 +134,12 @@ def _needing(argument: str) -> Iterator[None]:
 def _part(text: str) -> SeriesSpan | float:
     if "." not in text:
         return span(text)
-    fault = "is no share; write 0.2, say, or intervals such as 336"
+    fault = "is no share; write for example 0.2, or intervals such as 336"
     return number(text, lambda value: 0 < value < 1, fault)
 
 
 def _quantile(text: str) -> float:
-    fault = "is no quantile above 0 and below 1; write 0.9, say"
+    fault = "is no quantile above 0 and below 1; write for example 0.9"
     return number(text, lambda value: 0 < value < 1, fault)
 
 

@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="forecast this NodePoolScaler only; may be given again",
+        help="forecast only this NodePoolScaler; repeatable",
     )
     parser.add_argument("--dry-run", action="store_true", help="forecast and write nothing")
 

@@ -48,10 +48,12 @@ def verdict(comparison: ForecastComparison) -> str:
     loss, simple_loss = scores[name].pinball(q), scores[rule].pinball(q)
     closest = min(scores, key=lambda candidate: scores[candidate].mean_absolute_error)
     skill = min(comparison.skill(closest, model) or 0.0 for model in simple)
-    also = f"; {closest} errs least, {share(skill)} less than both" if skill >= _MIN_GAIN else ""
+    also = ""
+    if skill >= _MIN_GAIN:
+        also = f"; {closest} has the smallest error, {share(skill)} below both"
     if loss >= (1 - _MIN_GAIN) * simple_loss:
         helps_not = ", so forecasting does not help here" if rule == PERSISTENCE else ""
-        return f"no gain at {100 * q:g} %: {rule} alone does as well{also or helps_not}"
+        return f"no gain at {100 * q:g} %: {rule} alone is as accurate{also or helps_not}"
     gain = share(1 - loss / simple_loss)
     doubt = "" if is_beyond_chance(scores[name], scores[rule], q) else ", which may be chance"
     gained = f"{name} has {gain} less loss than {rule}, the better of the two simple rules{doubt}"

@@ -76,7 +76,7 @@ def add_leader(parser: argparse.ArgumentParser) -> None:
         type=_place,
         default=_place(_SERVICE),
         metavar="NAMESPACE/NAME",
-        help=f"the Service of the chart by which the leader is asked; default: {_SERVICE}",
+        help=f"the chart's Service that reaches the leader; default: {_SERVICE}",
     )
 
 
@@ -131,9 +131,9 @@ async def _answer(
 
 def _no_service(place: _Place, request: Request) -> ConsoleError:
     return ConsoleError(
-        f"cannot {request.what}: there is no Service {place.namespace}/{place.service} that leads"
-        f" there; have operator.settings.{request.setting} set to true, name another by"
-        f" --outlook-service, or {request.otherwise}"
+        f"cannot {request.what}: there is no Service {place.namespace}/{place.service}; ask an "
+        f"administrator to set operator.settings.{request.setting} to true, name another Service "
+        f"by --outlook-service, or {request.otherwise}"
     )
 
 
@@ -161,8 +161,8 @@ def decode(text: bytes, kind: type[_T], version: str) -> _T:
         head: Json = msgspec.json.decode(text, type=dict)
         if (answer_version := head.get("apiVersion")) not in (version, None):
             raise ConsoleError(
-                f"the answer is of version {answer_version!r}, and this bireme reads {version};"
-                " use that of the operator"
+                f"the answer has version {answer_version!r}, and this bireme reads {version}; use "
+                "the bireme of the operator's version"
             )
         return msgspec.json.decode(text, type=kind)
     except msgspec.DecodeError as error:
@@ -221,15 +221,15 @@ def _ticket_error(error: ApiError, place: _Place, request: Request) -> ConsoleEr
     cannot = f"cannot {request.what}"
     if error.is_forbidden and names.GROUP in error.message:
         return ConsoleError(
-            f"{cannot}: you may not create tickets.{names.GROUP} in namespace {place.namespace}, by"
-            f" which the operator learns who asks: {error.message}; ask for the Role"
-            f" {place.service} there"
+            f"{cannot}: you may not create tickets.{names.GROUP} in namespace {place.namespace}, "
+            f"which prove your identity to the operator: {error.message}; ask for the Role "
+            f"{place.service} there"
         )
     if error.is_not_found and error.message.startswith("namespaces"):
         return _no_service(place, request)
     if error.is_not_found:
         return ConsoleError(
-            f"{cannot}: the cluster serves no tickets.{names.GROUP}, by which the operator learns"
-            f" who asks; have the chart upgraded, or {request.otherwise}"
+            f"{cannot}: the cluster serves no tickets.{names.GROUP}, which prove your identity to "
+            f"the operator; ask an administrator to upgrade the chart, or {request.otherwise}"
         )
     return refusal(error, f"create tickets.{names.GROUP} in namespace {place.namespace}")

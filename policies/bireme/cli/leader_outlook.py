@@ -18,10 +18,10 @@ from bireme.tables import align_columns
 
 VERSION: Final = "outlook.bireme.dev/v1"
 CUTS: Final = {
-    Cut.ALL_STARTED: "all that can start are foreseen to",
-    Cut.NOTHING_ENDS: "what still waits would wait on, though all that runs had ended",
-    Cut.HORIZON: "nothing later than 30 days is foreseen",
-    Cut.CYCLES: "what starts later was not played",
+    Cut.ALL_STARTED: "the forecast covers all gangs that can start",
+    Cut.NOTHING_ENDS: "the remaining gangs cannot start even when all running gangs have ended",
+    Cut.HORIZON: "the forecast ends after 30 days",
+    Cut.CYCLES: "later starts are not forecast",
 }
 
 
@@ -97,7 +97,7 @@ def _lines(outlook: LeaderOutlook, limit: int | None, now: float) -> Iterator[st
     age = f"{duration(outlook.age_seconds)} ago"
     if not outlook.gangs:
         where = "" if outlook.namespaces is None else " in the namespaces that you may read"
-        yield f"Nobody waits{where} at {outlook.time}, {age}."
+        yield f"No gang waits{where} at {outlook.time}, {age}."
         return
     starts = sum(gang.start is not None for gang in outlook.gangs)
     policy = cleaned(outlook.policy) or "the policy of the settings"
@@ -105,7 +105,10 @@ def _lines(outlook: LeaderOutlook, limit: int | None, now: float) -> Iterator[st
         f"{len(outlook.gangs)} gangs wait at {outlook.time}, {age}; {starts} have a start by"
         f" {policy}: {CUTS[outlook.cut]}."
     )
-    yield "Nobody arrives in this, and nothing fails; ranges are as wide as such estimates err."
+    yield (
+        "The forecast assumes that no gangs arrive and nothing fails. Ranges have the width of "
+        "past errors."
+    )
     yield ""
     rows = [["POS", "GANG", "QUEUE", "GPUS", "WAITS FOR", "STARTS"]]
     rows += [

@@ -36,9 +36,9 @@ _KEYS: Final[dict[str, Callable[[GangLine], Any]]] = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("-l", "--selector", metavar="LABELS", help="only those with these labels, such as team=nlp")
+    add("-l", "--selector", metavar="LABELS", help="only jobs with these labels, such as team=nlp")
     add("--sort-by", choices=tuple(_KEYS), default="name", help="default: name")
-    add("-w", "--watch", action="store_true", help="go on with every change, until Ctrl-C")
+    add("-w", "--watch", action="store_true", help="print every change, until Ctrl-C")
     formats = ("text", "wide", "name", "json", "yaml")
     add("-o", "--output", choices=formats, default="text", help="default: text")
     colours.add_argument(parser)
@@ -48,7 +48,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     if options.watch:
         if options.output in ("json", "yaml"):
-            raise UsageError("argument -w: shows text, wide or name; kubectl get -w has the rest")
+            raise UsageError(
+                "argument -w: works with -o text, wide or name; for other formats "
+                "use kubectl get -w"
+            )
         ask(options, lambda reader: _watch(reader, options))
         return 0
     listings = ask(options, lambda reader: _list_gangs(reader, options))
@@ -62,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
         paint = colours.painter(options)
         text = "\n".join(align_columns(rows, flush_left=len(rows[0]), paint=paint)) + "\n"
     else:
-        text = "No job is there.\n"
+        text = "There are no jobs.\n"
     common.write(options.output, data, text)
     return 0
 

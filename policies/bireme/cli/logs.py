@@ -31,8 +31,13 @@ _LOOK_SECONDS: Final = 2.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("job", metavar="JOB", help="a TrainingJob's name; podgroup/NAME for a PodGroup")
-    add("-f", "--follow", action="store_true", help="go on until the gang has ended")
-    add("--tail", type=partial(whole, minimum=0), metavar="N", help="only the last N lines of each")
+    add("-f", "--follow", action="store_true", help="follow the logs until the gang has ended")
+    add(
+        "--tail",
+        type=partial(whole, minimum=0),
+        metavar="N",
+        help="only the last N lines of each replica",
+    )
     add("--task", action="append", metavar="NAME", help="only replicas of this task; repeatable")
     add(
         "--index",
@@ -45,7 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-c",
         "--container",
         metavar="NAME",
-        help="default: an init container that failed, the pod's own choice, or its first",
+        help="default: an init container that failed, else the pod's default container, else its "
+        "first",
     )
     common.add_target(parser)
 
@@ -83,7 +89,7 @@ class _Logs:
         sources = await self._sources(reader)
         if not sources:
             raise ConsoleError(
-                f"{_state(line)} and has no such pod; ask: bireme why {self._options.job}"
+                f"{_state(line)} and has no such pod; see: bireme why {self._options.job}"
             )
         results = [await self._write(reader, source) for source in sources]
         return int(not any(results))
@@ -104,8 +110,8 @@ class _Logs:
                 open_now = [task for task in tasks.values() if not task.done()]
                 if len(open_now) > _MAX_FOLLOWED:
                     raise UsageError(
-                        f"argument -f: {len(open_now)} replicas run, and at most {_MAX_FOLLOWED}"
-                        " are followed at once; choose with --task or --index"
+                        f"argument -f: {len(open_now)} replicas run, and -f follows at most "
+                        f"{_MAX_FOLLOWED}; choose with --task or --index"
                     )
                 if line.phase in ENDED_PHASES and not open_now:
                     break
@@ -153,7 +159,7 @@ class _Logs:
             if error.is_forbidden:
                 raise refusal(error, "get pods/log") from error
             reason = cleaned(error.message)
-            sys.stderr.write(f"bireme: no log of {source.label}, or no more of it: {reason}\n")
+            sys.stderr.write(f"bireme: the log of {source.label} is missing or ended: {reason}\n")
             return False
         return True
 

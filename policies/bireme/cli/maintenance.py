@@ -1,4 +1,5 @@
-"""``bireme maintenance``: announce the maintenance of nodes, list what is announced, call it off.
+"""``bireme maintenance``: announce the maintenance of nodes, list what is announced, cancel the
+maintenance.
 
 It is an annotation of each Node, written with the caller's own right to patch nodes. Its effect is
 described in :mod:`bireme.core.maintenance`.
@@ -38,13 +39,15 @@ class NodeMaintenance:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    when = "as 2026-12-01T20:00:00Z, or from now on as 2h30m"
+    when = "such as 2026-12-01T20:00:00Z, or 2h30m from now"
     parser.add_argument("node", nargs="*", metavar="NODE", help="nodes; for --list default: all")
     parser.add_argument("--from", dest="begins", metavar="TIME", help=f"{when}; default: now")
-    parser.add_argument("--until", metavar="TIME", help="when the nodes are back, likewise")
+    parser.add_argument(
+        "--until", metavar="TIME", help="time at which the nodes are back, in the same form"
+    )
     actions = parser.add_mutually_exclusive_group()
-    actions.add_argument("--list", action="store_true", help="show what is announced")
-    actions.add_argument("--cancel", action="store_true", help="call it off")
+    actions.add_argument("--list", action="store_true", help="show the announced maintenance")
+    actions.add_argument("--cancel", action="store_true", help="cancel the maintenance")
     common.add_target(parser, namespaced=False)
     common.add_output(parser)
 
@@ -66,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
         common.write(options.output, data, _table(entries, now))
         return 0
     if not options.node:
-        raise UsageError("argument NODE: name the nodes, or --list what is announced")
+        raise UsageError("argument NODE: name the nodes, or use --list to see what is announced")
     if options.cancel:
         value, text = None, "no maintenance"
     else:
@@ -78,14 +81,14 @@ def run(options: argparse.Namespace) -> int:
         sys.stdout.write(f"node {node}: {text}\n")
     if value is not None:
         which = " ".join(options.node)
-        sys.stderr.write(f"bireme: what would move is shown by: bireme drain {which}\n")
+        sys.stderr.write(f"bireme: to see which gangs would move: bireme drain {which}\n")
     return 0
 
 
 def _window(begins: str | None, ends: str | None, now: float) -> tuple[float, float]:
     """Return the times of the arguments as POSIX seconds."""
     if ends is None:
-        raise UsageError("argument --until: is missing; say when the nodes are back")
+        raise UsageError("argument --until: is missing; give the time at which the nodes are back")
     first = now if begins is None else _moment("--from", begins, now)
     last = _moment("--until", ends, now)
     if last <= max(first, now):
@@ -103,7 +106,7 @@ def _moment(argument: str, text: str, now: float) -> float:
     except ValueError:
         raise UsageError(
             f"argument {argument}: {text!r} is no time; write 2026-12-01T20:00:00Z, or 2h30m for "
-            "so long from now"
+            "that long from now"
         ) from None
 
 

@@ -19,13 +19,13 @@ def manifests(text: str, source: str) -> list[Json]:
     try:
         loaded: list[Any] = list(yaml.safe_load_all(text))
     except yaml.YAMLError as error:
-        raise ManifestError(f"{source}: is no YAML: {' '.join(str(error).split())}") from error
+        raise ManifestError(f"{source}: is not YAML: {' '.join(str(error).split())}") from error
     objects: list[Json] = []
     for document in loaded:
         if document is None:
             continue
         if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
-            raise ManifestError(f"{source}: holds something without a kind; give manifests only")
+            raise ManifestError(f"{source}: has an object without a kind; give only manifests")
         items = document.get("items") if document["kind"].endswith("List") else None
         objects += items if isinstance(items, list) else [document]
     return objects
@@ -36,5 +36,5 @@ def read(name: str) -> list[Json]:
     try:
         text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise ManifestError(f"{name}: is no text in UTF-8: {error.reason}") from error
+        raise ManifestError(f"{name}: is not UTF-8 text: {error.reason}") from error
     return manifests(text, "standard input" if name == "-" else name)

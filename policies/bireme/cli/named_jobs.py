@@ -20,14 +20,14 @@ async def live_job(reader: ClusterReader, argument: str, done: str) -> Json:
     kind, _, name = argument.rpartition("/")
     if kind.lower() not in ("", "trainingjob", PLURAL, names.SHORT_NAMES["TrainingJob"]):
         raise ConsoleError(
-            f"argument JOB: {argument!a} is no TrainingJob, which alone can be {done}; for others"
-            " ask their own controller"
+            f"argument JOB: {argument!a} is no TrainingJob, and only TrainingJobs can be {done}; "
+            "for others use their own controller"
         )
     manifest = {**await reader.get(PLURAL, name, reader.namespace), "kind": "TrainingJob"}
     gang = line_of(manifest)
     if gang.phase in ENDED_PHASES:
         raise ConsoleError(
-            f"argument JOB: {gang.key} has ended ({gang.phase}), so it cannot be {done}; create it"
-            " anew to run it again"
+            f"argument JOB: {gang.key} has ended ({gang.phase}), so it cannot be {done}; create "
+            "it again to run it again"
         )
     return manifest

@@ -9,7 +9,7 @@ import argparse
 from collections import deque
 
 from bireme.cli import cluster as common
-from bireme.cli import leader, leader_outlook
+from bireme.cli import leader, leader_outlook, what_if
 from bireme.cli.arguments import (
     Json,
     UsageError,
@@ -41,7 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=policy_names,
         default=[],
         metavar="NAME",
-        help="orderer, orderer/placer or orderer/placer/sizer to play with; default: who decided",
+        help="orderer, orderer/placer or orderer/placer/sizer of the forecast; default: the "
+        "policy of the record",
     )
     add("--limit", type=whole, metavar="N", help="show the first N gangs; default: all")
     common.add_target(parser)
@@ -52,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     check_target("--json", options.json)
     if len(options.policy) > 1:
-        raise UsageError("argument --policy: name one policy; it is played alone")
+        raise UsageError("argument --policy: name one policy")
     if not options.record:
         return _run_of_leader(options)
     settings, cycle = last_cycle(options, "RECORD")
@@ -70,7 +71,9 @@ def run(options: argparse.Namespace) -> int:
 
 def _run_of_leader(options: argparse.Namespace) -> int:
     if options.policy:
-        raise UsageError("argument --policy: the leader plays its own; name a RECORD for another")
+        raise UsageError(
+            "argument --policy: the leader uses its own policy; name a RECORD to use another"
+        )
     namespaces = [options.namespace] if options.namespace else []
     outlook = common.ask(
         options, lambda reader: leader_outlook.fetch(reader, options, namespaces=namespaces)
@@ -124,7 +127,7 @@ def policy_that_decided(
     decided = policies.policy(cycle.source)
     if decided is None:
         raise UsageError(
-            f"argument {argument}: the policy that decided it cannot be made again: "
+            f"argument {argument}: the policy that decided it cannot be loaded: "
             f"{policies.faults[cycle.source]}; {remedy}"
         )
     return cycle.source.name or recorded, decided
@@ -154,7 +157,7 @@ def _numbers(outlook: Outlook, policy: str) -> Json:
 def _text(outlook: Outlook, policy: str, limit: int | None, accelerators: Accelerators) -> str:
     now = clock_time(outlook.now)
     if not outlook.prospects:
-        return f"Nobody waits at {now}.\n"
+        return f"No gang waits at {now}.\n"
     starts = sum(prospect.start is not None for prospect in outlook.prospects)
     rows = [["POS", "GANG", "QUEUE", "GPUS", "WAITS FOR", "STARTS"]]
     rows += [_row(prospect, outlook.now, accelerators) for prospect in outlook.prospects[:limit]]
@@ -166,7 +169,7 @@ def _text(outlook: Outlook, policy: str, limit: int | None, accelerators: Accele
     return "\n".join(
         (
             f"{what}: {leader_outlook.CUTS[outlook.cut]}.",
-            "Nobody arrives in this, nothing fails, and all run as long as estimated.",
+            what_if.ASSUMPTIONS,
             "",
             *lines,
             "",
@@ -178,7 +181,7 @@ def _row(prospect: Prospect, now: float, accelerators: Accelerators) -> list[str
     if prospect.start is None:
         start = "not foreseen"
     elif prospect.start <= now:
-        start = "as soon as what runs there ends"  # no time is known
+        start = "when the gangs there end"  # no time is known
     else:
         start = f"in {duration(prospect.start - now)}, {clock_time(prospect.start)}"
     return [

@@ -17,8 +17,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(name=None)
     show = parser.add_subparsers(metavar="[show NAME]").add_parser(
         "show",
-        help="what one does, and the card of a learned one",
-        description="What a policy does, and of a learned one the card of its checkpoint.",
+        help="describe one policy, with the card of a learned one",
+        description="Describe a policy, with the card of the checkpoint if it is learned.",
     )
     show.add_argument("name", metavar="NAME", help="a name from the list, or checkpoint:FOLDER")
 

@@ -44,7 +44,7 @@ async def programs_run(facts: Installation) -> Findings:
         return [Finding("programs", State.UNKNOWN, message)]
     if not facts.deployments:
         message = "the cluster has no Deployment of Bireme's chart"
-        helps = "install the chart; what runs without it is seen by its Leases alone"
+        helps = "install the chart; without it only the Leases show a running operator"
         return [Finding("programs", State.NOTE, message, helps)]
     findings: list[Finding] = []
     for component, container in _CONTAINERS:
@@ -56,7 +56,7 @@ async def programs_run(facts: Installation) -> Findings:
             ]
         elif not facts.observes:
             helps = f"helm upgrade again; see kubectl -n {facts.namespace} get deployments"
-            findings.append(Finding(container, State.WRONG, "its Deployment is not there", helps))
+            findings.append(Finding(container, State.WRONG, "its Deployment is missing", helps))
     return findings
 
 
@@ -110,7 +110,7 @@ def _version_of(deployment: Json, name: str, cluster_minor: int) -> Iterator[Fin
     else:
         own_version, theirs = version("bireme"), ".".join(tag.groups())
         if own_version == theirs:
-            yield Finding(check, State.FINE, f"{theirs}, as of this bireme")
+            yield Finding(check, State.FINE, f"{theirs}, like this bireme")
         else:
             helps = f"helm upgrade to {own_version}, or install bireme {theirs} here"
             yield Finding(check, State.WRONG, f"{theirs}, and this bireme is {own_version}", helps)
@@ -175,7 +175,7 @@ async def operator_leads(reader: ClusterReader, facts: Installation) -> Findings
     )
     listed = await reader.objects_if_allowed(names.path("clusterclaims"))
     if listed is None:
-        message = f"you may not list ClusterClaims, of which {CLAIM_NAME} says it"
+        message = f"you may not list ClusterClaims; {CLAIM_NAME} names the leader"
         return [Finding(check, State.UNKNOWN, message)]
     title = f"ClusterClaim {CLAIM_NAME}"
     findings = [
@@ -187,7 +187,7 @@ async def operator_leads(reader: ClusterReader, facts: Installation) -> Findings
         leads = _claim(listed[0]).statement.namespace
         waiting = sorted(_namespaces(facts, "operator") - {leads})
         message = f"the operator in {', '.join(waiting)} waits for the release in {leads}"
-        stop = "helm uninstall one of the releases; the other goes on within a lease"
+        stop = "helm uninstall one of the releases; the other leads when the lease ends"
         findings += [Finding(check, State.NOTE, message, stop)] if waiting else []
     return findings
 
@@ -207,7 +207,7 @@ async def scheduler_leads(reader: ClusterReader, facts: Installation) -> Finding
         selector = f"metadata.name={_SCHEDULER_LEASE}"
         some = await reader.objects_if_allowed(path, fieldSelector=selector)
         if some is None:
-            message = f"you may not list Leases, of which {_SCHEDULER_LEASE} says it"
+            message = f"you may not list Leases; {_SCHEDULER_LEASE} names the leader"
             return [Finding(check, State.UNKNOWN, message)]
         listed += some
     title = f"Lease {_SCHEDULER_LEASE}"
@@ -250,7 +250,7 @@ async def _is_renewed(reader: ClusterReader, record: _Record) -> bool:
     if renewed is not None and 0 <= now - renewed < seconds:
         return True
     # This machine's clock may differ from the cluster's, so wait for the object to change.
-    sys.stderr.write(f"bireme: {record.title} looks old; looking at it for {seconds} s\n")
+    sys.stderr.write(f"bireme: {record.title} looks old; watching it for {seconds} s\n")
     for _ in range(seconds):
         await asyncio.sleep(1)
         try:

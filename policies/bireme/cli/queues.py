@@ -22,7 +22,7 @@ _HEADER = ("#", "NAMESPACE", "NAME", "QUEUE", "GPUS", "PRIORITY", "WAITS", "STAR
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("queue", nargs="?", metavar="QUEUE", help="only those in this queue")
+    parser.add_argument("queue", nargs="?", metavar="QUEUE", help="only gangs in this queue")
     common.add_target(parser, all_namespaces=True)
     common.add_output(parser, wide=True)
     colours.add_argument(parser)
@@ -50,8 +50,8 @@ async def all_gangs(reader: ClusterReader, options: argparse.Namespace) -> tuple
         return manifests, ""
     if everywhere:
         raise ConsoleError(
-            "argument -A: you may not list trainingjobs and podgroups in all namespaces; leave it"
-            " out to see your own, or ask for a role that may"
+            "argument -A: you may not list trainingjobs and podgroups in all namespaces; leave "
+            "it out to see your own, or ask for a role that permits it"
         )
     own_manifests = await gangs_if_allowed(reader, reader.namespace)
     if own_manifests is None:
@@ -61,7 +61,7 @@ async def all_gangs(reader: ClusterReader, options: argparse.Namespace) -> tuple
         )
     return (
         own_manifests,
-        f"you may see namespace {reader.namespace} only; positions count everybody",
+        f"you may read only namespace {reader.namespace}; positions count all gangs",
     )
 
 
@@ -70,7 +70,7 @@ def table(
 ) -> str:
     """Return a line per gang; ``wide`` adds its message, ``paint`` colours reasons."""
     if not gangs:
-        return "Nobody waits.\n"
+        return "No job waits.\n"
     rows = [[*_HEADER, *(["MESSAGE"] if wide else [])]]
     rows += [[*_cells(gang, now), *([gang.message] if wide else [])] for gang in gangs]
     return "\n".join(align_columns(rows, flush_left=len(rows[0]), paint=paint)) + "\n"

@@ -46,8 +46,13 @@ _LABEL_SECONDS: Final = 5.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("-A", "--all-namespaces", action="store_true", help="all that enforce, or have such pods")
-    add("--dry-run", action="store_true", help="say what would be done, and do nothing")
+    add(
+        "-A",
+        "--all-namespaces",
+        action="store_true",
+        help="all namespaces that enforce, or have such pods",
+    )
+    add("--dry-run", action="store_true", help="show the steps, and do nothing")
     common.add_target(parser)
 
 
@@ -58,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
         for space in spaces:
             unreleased += await _Release(reader, space, options.dry_run).done()
         if not spaces:
-            sys.stdout.write("no namespace has anything to let go of\n")
+            sys.stdout.write("no namespace has anything to release\n")
         return int(unreleased > 0)
 
     return ask(options, question)
@@ -132,7 +137,7 @@ class _Release:
         for workload in workloads:
             await self._let_go(workload)
         if not workloads and not self._was_enforced:
-            self._say("nothing to let go of")
+            self._say("nothing to release")
         return self._unreleased
 
     # --- the namespace ---------------------------------------------------------------------
@@ -148,8 +153,12 @@ class _Release:
                 change = {"metadata": {"labels": {names.ENFORCE_LABEL: None}}}
                 await self.reader.client.merge_patch(path, change)
         except ApiError as error:
-            raise refusal(error, f"let go of namespace {self.namespace}") from error
-        self._say("its queues are kept no more" if not self.is_dry else "would keep no queues")
+            raise refusal(error, f"release namespace {self.namespace}") from error
+        self._say(
+            "it no longer enforces its queues"
+            if not self.is_dry
+            else "would no longer enforce its queues"
+        )
         return True
 
     # --- waiting pods ----------------------------------------------------------------------
@@ -191,9 +200,11 @@ class _Release:
                 return
             except _NotMadeAnewError as error:
                 self._unreleased += 1
-                self._say(f"{what}: deleted, and not made anew: {error}; its manifest is on stderr")
+                self._say(
+                    f"{what}: deleted, but not created again: {error}; its manifest is on stderr"
+                )
                 return
-            done = "would be made anew" if self.is_dry else "made anew"
+            done = "would be created again" if self.is_dry else "made anew"
             self._say(f"{what}: {done}, for the {_DEFAULT_SCHEDULER}")
 
     async def _make_anew(self, kind: str, current: Json) -> None:

@@ -30,8 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=policy_names,
         default=[],
         metavar="NAMES",
-        help="orderer, orderer/placer or orderer/placer/sizer, several with commas between; what "
-        "a name leaves out is as recorded; default: only check the record",
+        help="orderer, orderer/placer or orderer/placer/sizer, several with commas between; "
+        "omitted parts are as recorded; default: only check the record",
     )
     add("--json", metavar="FILE", help="write all numbers; - for standard output, and no table")
 

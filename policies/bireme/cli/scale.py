@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=partial(whole, minimum=1),
         required=True,
         metavar="N",
-        help="of its elastic task, from minReplicas to maxReplicas",
+        help="replicas of its elastic task, from minReplicas to maxReplicas",
     )
     common.add_target(parser)
 
@@ -54,9 +54,9 @@ async def _scale(reader: ClusterReader, job: str, replicas: int) -> None:
     phase = line_of(manifest).phase
     if phase in _KEEPS_ITS_SHAPE:
         raise ConsoleError(
-            f"argument JOB: {key} is {phase}, and while it holds places Bireme chooses its size,"
-            f" from {min_replicas} to {max_replicas}; to change what it asks for: bireme"
-            " suspend, scale, resume"
+            f"argument JOB: {key} is {phase}, and while it holds places Bireme chooses its size, "
+            f"from {min_replicas} to {max_replicas}; to change its request: bireme suspend, "
+            "scale, resume"
         )
     change = [
         # A job of the same name that was created since is another one.
@@ -70,8 +70,8 @@ async def _scale(reader: ClusterReader, job: str, replicas: int) -> None:
     except ApiError as error:
         raise refusal(error, f"patch {PLURAL}") from error
     sys.stdout.write(
-        f"TrainingJob {key} asks for {replicas} replicas of task {task['name']}, before for"
-        f" {task['replicas']}\n"
+        f"TrainingJob {key} asks for {replicas} replicas of task {task['name']}, instead of "
+        f"{task['replicas']}\n"
     )
 
 
@@ -81,7 +81,7 @@ def _elastic_task(manifest: Json, key: str) -> tuple[int, int, int]:
         spec = TrainingJobSpec.model_validate(manifest["spec"])
     except pydantic.ValidationError as error:
         raise ConsoleError(
-            f"this bireme does not know all that {key} says; use the version of the operator"
+            f"this bireme does not know all fields of {key}; use the version of the operator"
         ) from error
     if spec.is_elastic:
         for index, task in enumerate(spec.tasks):

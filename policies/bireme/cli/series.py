@@ -42,7 +42,8 @@ def span(text: str) -> SeriesSpan:
     match = re.fullmatch(r"([1-9][0-9]{0,8})([smhdw]?)", text)
     if match is None:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no length of time; write intervals, such as 24, or 5m, 1h, 14d, 1w"
+            f"{text!r} is no length of time; write a number of intervals, such as 24, or 5m, 1h, "
+            "14d, 1w"
         )
     number, unit = match.groups()
     return SeriesSpan(int(number) * _SECONDS.get(unit, 1), bool(unit))
@@ -71,7 +72,7 @@ def add_series_arguments(parser: argparse._ActionsContainer, *, required: bool) 
     """Add the arguments that choose the series and how it is read."""
     add = parser.add_argument
     add("--series", type=Path, required=required, metavar="FILE", help="CSV or plain numbers")
-    add("--column", metavar="C", help="its name, or its number from 1 on")
+    add("--column", metavar="C", help="column: its name, or its number from 1 on")
     add(
         "--step",
         type=seconds,
@@ -83,10 +84,10 @@ def add_series_arguments(parser: argparse._ActionsContainer, *, required: bool) 
         "--period",
         metavar="TIMES",
         help="length of a season, in intervals or as 1d, several with commas between; default: "
-        "day and week, where the file has three of them",
+        "day and week, if the file has three of each",
     )
-    add("--since", type=moment, default=-inf, metavar="TIME", help="only rows from then on")
-    add("--until", type=moment, default=inf, metavar="TIME", help="only rows before then")
+    add("--since", type=moment, default=-inf, metavar="TIME", help="only rows from this time on")
+    add("--until", type=moment, default=inf, metavar="TIME", help="only rows before this time")
 
 
 def read_requested(options: argparse.Namespace) -> ReadSeries:

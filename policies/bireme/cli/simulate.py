@@ -20,7 +20,7 @@ from bireme.simulator.reports import page, terminal
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--trace", required=True, metavar="SOURCE", help="philly:FILE, say, or gen:poisson")
+    add("--trace", required=True, metavar="SOURCE", help="for example philly:FILE or gen:poisson")
     _add_machines(parser)
     add(
         "--policy",
@@ -29,36 +29,42 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAMES",
         help="orderer, orderer/placer or orderer/placer/sizer, several with commas between; each "
         "is a name from `bireme policies`, with parameters as NAME?PARAMETER=VALUE, "
-        "package.module:Class of your own or, last, "
-        "checkpoint:FOLDER, which alone stands for all its parts; the others are related to the "
-        "first; default: %(default)s",
+        "package.module:Class of your own or, last, checkpoint:FOLDER, which alone sets all "
+        "parts of the checkpoint; ratios are to the first policy; default: %(default)s",
     )
-    add("--placer", default=DEFAULTS.placer, help="of policies without; default: %(default)s")
+    add(
+        "--placer",
+        default=DEFAULTS.placer,
+        help="placer of policies that name none; default: %(default)s",
+    )
     add(
         "--sizer",
         default=DEFAULTS.sizer,
-        help="of policies without; default: goodput, where speeds are known",
+        help="sizer of policies that name none; default: goodput, if speeds are known",
     )
-    add("--limit", type=whole, metavar="N", help="the first N jobs only")
-    add("--start", type=_seconds, default=0.0, metavar="SECONDS", help="jobs from then on only")
-    add("--seed", type=_seeds, default="0", metavar="NUMBERS", help="0,1,2, say; default: 0")
+    add("--limit", type=whole, metavar="N", help="only the first N jobs")
+    add(
+        "--start", type=_seconds, default=0.0, metavar="SECONDS", help="only jobs from this time on"
+    )
+    add("--seed", type=_seeds, default="0", metavar="NUMBERS", help="for example 0,1,2; default: 0")
     add(
         "--estimates",
         choices=("history", "stated", "true"),
         default="history",
-        help="what policies know of run times: what the trace states and else what finished jobs "
-        "show (as in a cluster), only what it states, or the true ones; default: %(default)s",
+        help="run times that policies know: those that the trace states or finished jobs show "
+        "(as in a cluster), only those that it states, or the true ones; default: "
+        "%(default)s",
     )
     add(
         "--resumable",
         type=_share,
         default=1.0,
         metavar="SHARE",
-        help="so many of the jobs, from 0 to 1, can resume after a stop, as elastic ones can; only "
-        "such jobs are stopped for equals, moved, and started in places reserved for others; "
-        "default: all, %(default)g",
+        help="share of the jobs, from 0 to 1, that can resume after a stop, as elastic ones can; "
+        "only such jobs are stopped for equals, moved, and started in places reserved for "
+        "others; default: all, %(default)g",
     )
-    add("--no-preemption", action="store_true", help="nothing running is stopped for others")
+    add("--no-preemption", action="store_true", help="stop no running job for others")
     add(
         "--wait-bound",
         type=whole,
@@ -70,8 +76,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--record",
         type=Path,
         metavar="FOLDER",
-        help="write what the first policy saw and decided there, as an operator's record: for "
-        "`bireme replay` and `bireme tune`; without floors",
+        help="write the snapshots and decisions of the first policy as an operator's record, for "
+        "`bireme replay` and `bireme tune`; not with floors",
     )
     add("--json", metavar="FILE", help="write all numbers; - for standard output, and no table")
     add("--html", metavar="FILE", help="write one self-contained page with plots")
@@ -83,24 +89,24 @@ def _add_machines(parser: argparse.ArgumentParser) -> None:
     add(
         "--pools",
         metavar="MIN[:SECONDS]",
-        help="every part of --nodes is a node pool that begins with MIN nodes and grows to as many "
-        "as --nodes says; a node is there SECONDS after it was asked for (180); several with "
-        "commas between, one for each part; default: all nodes are always there",
+        help="every part of --nodes is a node pool that grows from MIN nodes to the number in "
+        "--nodes; a node arrives SECONDS after its request (180); several with commas "
+        "between, one for each part; default: all nodes are always there",
     )
     add(
         "--floor",
         type=policy_names,
         metavar="NAMES",
-        help=f"how pools look ahead, one or several of {', '.join(FLOORS)}; default: {REACTIVE}",
+        help=f"forecast of the pools, one or several of {', '.join(FLOORS)}; default: {REACTIVE}",
     )
-    add("--racks", type=whole, metavar="N", help="how many racks the nodes are in; default: none")
+    add("--racks", type=whole, metavar="N", help="number of racks of the nodes; default: none")
     add(
         "--physics",
         default=PLAIN,
         metavar="NAME",
-        help="what jobs suffer from spread, neighbours, stragglers, restarts and failing nodes: "
+        help="loss of jobs by spread, neighbours, stragglers, restarts and failing nodes: "
         f"{' or '.join(PHYSICS)}, with options as in plain?node_mtbf_seconds=1e6; default: "
-        "%(default)s, which is nothing",
+        "%(default)s, no loss",
     )
 
 
@@ -170,7 +176,7 @@ def _seconds(text: str) -> float:
 def _seeds(text: str) -> list[int]:
     seeds = [part.strip() for part in text.split(",")]
     if not all(seed.isascii() and seed.isdigit() for seed in seeds):
-        raise argparse.ArgumentTypeError(f"{text!r} is no list of seeds; write 0,1,2, say")
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of seeds; write for example 0,1,2")
     return [int(seed) for seed in _once(text, seeds)]
 
 

@@ -84,7 +84,8 @@ def _fault_of_kind_or_name(manifest: Json) -> str:
     if not _VERSION.fullmatch(version):
         excerpt = cleaned(ascii(version))[:80]
         return (
-            f"apiVersion: {excerpt} is no group and version; write {names.API_VERSION} or v1, say"
+            f"apiVersion: {excerpt} is no group and version; write for example "
+            f"{names.API_VERSION} or v1"
         )
     about = manifest.get("metadata") or {}
     if not about.get("name") and not about.get("generateName"):
@@ -114,8 +115,8 @@ def _problem(problem: Any) -> str:
 def _hints(spec: Json) -> Iterator[str]:
     if not spec.get("estimatedDuration"):
         yield (
-            "spec.estimatedDuration: unknown, so the job starts ahead of a larger one that waits"
-            " only once runs like it are known"
+            "spec.estimatedDuration: is missing, so the job cannot start ahead of a larger "
+            "waiting job before similar runs are known"
         )
     for task in spec.get("tasks") or ():
         path = f"spec.tasks[{task['name']}].template.spec"
@@ -131,8 +132,8 @@ def _hints(spec: Json) -> Iterator[str]:
             resources = container.get("resources") or {}
             if not (resources.get("requests") or resources.get("limits")):
                 yield (
-                    f"{path}.containers[{container['name']}].resources: asks for nothing, so any"
-                    " node looks large enough"
+                    f"{path}.containers[{container['name']}].resources: requests nothing, so "
+                    "every node seems large enough"
                 )
 
 
@@ -147,8 +148,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--dry-run",
         action="store_true",
-        help="send nothing, and say where and when TrainingJobs would start, behind whom, whom "
-        "they would stop, and what would make them start sooner",
+        help="send nothing, and predict the start of each TrainingJob: time, nodes, the gangs "
+        "before it, the gangs it would stop, and changes for an earlier start",
     )
     add(
         "--wait",
@@ -156,7 +157,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=common.duration,
         const="24h",
         metavar="TIME",
-        help="follow every TrainingJob and PodGroup, at most so long, such as 10m; default: 24h",
+        help="follow every TrainingJob and PodGroup, at most this long, such as 10m; default: 24h",
     )
     add("--until", choices=tuple(_UNTIL), default="running", help="with --wait; default: running")
     add_what_if(parser)
@@ -172,7 +173,7 @@ def run(options: argparse.Namespace) -> int:
             manifests += manifest_files.read(name)
     if not manifests:
         empty = ", ".join(map(repr, options.manifest))
-        raise ConsoleError(f"argument MANIFEST: {empty} holds no manifest; name a file with one")
+        raise ConsoleError(f"argument MANIFEST: {empty} has no manifest; name a file with one")
 
     if options.dry_run:
         return _dry_run(options, manifests)
@@ -182,7 +183,7 @@ def run(options: argparse.Namespace) -> int:
         ("--try", options.tries),
     ):
         if is_set:
-            raise UsageError(f"argument {name}: has a meaning with --dry-run alone; add that")
+            raise UsageError(f"argument {name}: needs --dry-run; add it")
 
     async def question(reader: ClusterReader) -> int:
         collections = Collections(reader)
@@ -208,15 +209,13 @@ def _dry_run(options: argparse.Namespace, manifests: Sequence[Json]) -> int:
     for manifest in manifests:
         findings = lint(manifest)
         if manifest["kind"] != "TrainingJob" or not _is_gang(manifest):
-            findings.hints.append("is not minded: only TrainingJobs are asked about")
+            findings.hints.append("is ignored: --dry-run predicts only TrainingJobs")
         wrong += _report(manifest, findings)
     if wrong:
-        raise ConsoleError(f"nothing was asked: {wrong} error{'s' * (wrong != 1)} above")
+        raise ConsoleError(f"nothing was predicted: {wrong} error{'s' * (wrong != 1)} above")
     jobs = [job for job in manifests if job["kind"] == "TrainingJob" and _is_gang(job)]
     if not jobs:
-        raise ConsoleError(
-            "argument MANIFEST: holds no TrainingJob to ask about; name a file with one"
-        )
+        raise ConsoleError("argument MANIFEST: has no TrainingJob; name a file with one")
     with naming("--try"):
         tries = [what_if.change_of([change]) for change in options.tries]
     question = Inquiry(
@@ -310,7 +309,7 @@ async def _refusal(reader: ClusterReader, manifest: Json, collections: Collectio
     path = await collections.path(manifest)
     if path is None:
         kind = cleaned(f"{manifest['apiVersion']} {manifest['kind']}")
-        remedy = "correct kind and apiVersion, or install what serves them"
+        remedy = "correct kind and apiVersion, or install the CustomResourceDefinition"
         return [f"kind: the cluster knows no {kind}; {remedy}"]
     try:
         await reader.client.request(
@@ -363,8 +362,8 @@ async def follow(reader: ClusterReader, sent: Sequence[GangLine], seconds: float
         if remaining and time.monotonic() > until:
             waiting = ", ".join(gang.key for gang in remaining)
             raise ConsoleError(
-                f"after {duration(seconds)} still not {goal}: {waiting}; ask bireme why, or "
-                "wait on with a longer --wait"
+                f"not {goal} after {duration(seconds)}: {waiting}; see bireme why, or wait longer "
+                "with --wait"
             )
         if remaining:
             await asyncio.sleep(_LOOK_SECONDS)

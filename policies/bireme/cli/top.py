@@ -37,9 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=common.duration,
         default=2.0,
         metavar="TIME",
-        help="such as 5s; default: 2s",
+        help="pause between two pictures, such as 5s; default: 2s",
     )
-    add("--once", action="store_true", help="write it once, as where there is no terminal")
+    add("--once", action="store_true", help="print once and end, as without a terminal")
     colours.add_argument(parser)
     common.add_target(parser, all_namespaces=True)
 

@@ -27,18 +27,29 @@ NAMES: Final = ", ".join([*recipes.RECIPES, *recipes.FORECASTERS])
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("name", metavar="NAME", help=f"{NAMES}, or package.module:Class of your own")
-    add("--out", type=Path, metavar="DIR", help="where to; default: runs/NAME")
+    add("--out", type=Path, metavar="DIR", help="output folder; default: runs/NAME")
     add("--seed", type=_seed, default=0, metavar="N", help="default: %(default)s")
-    add("--minutes", type=_minutes, default=30.0, metavar="M", help="at most; default: %(default)g")
+    add(
+        "--minutes",
+        type=_minutes,
+        default=30.0,
+        metavar="M",
+        help="time limit; default: %(default)g",
+    )
     add(
         "--device",
         choices=("cpu", "cuda"),
         default="cpu",
-        help="where networks learn; envs stay on the CPU; default: %(default)s",
+        help="device of the networks; envs stay on the CPU; default: %(default)s",
     )
-    add("--data", type=Path, metavar="FOLDER", help="of traces, for recipes that learn from them")
-    add("--resume", action="store_true", help="go on with the run in DIR, if there is one")
-    add("--smoke", action="store_true", help="only show that everything works, in a minute")
+    add(
+        "--data",
+        type=Path,
+        metavar="FOLDER",
+        help="folder of traces, for recipes that learn from them",
+    )
+    add("--resume", action="store_true", help="continue the run in DIR, if there is one")
+    add("--smoke", action="store_true", help="check that everything works, in a minute")
     forecasts = parser.add_argument_group(f"for {', '.join(recipes.FORECASTERS)}")
     add_series_arguments(forecasts, required=False)
     forecasts.add_argument(
@@ -46,18 +57,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=span,
         default=span("48"),
         metavar="TIME",
-        help="how far ahead it is to forecast, in intervals or as 1d; default: 48",
+        help="horizon of the forecast, in intervals or as 1d; default: 48",
     )
 
 
 def run(options: argparse.Namespace) -> int:
     if options.data is not None and not options.data.is_dir():
-        raise UsageError(f"argument --data: there is no folder {str(options.data)!r}; make it")
+        raise UsageError(f"argument --data: there is no folder {str(options.data)!r}; create it")
     recipe = _recipe(options)
     if options.device not in (devices := getattr(recipe, "devices", ("cpu",))):
         raise UsageError(
-            f"argument --device: {options.name} learns on {' or '.join(devices)} alone; "
-            "leave it out"
+            f"argument --device: {options.name} learns only on {' or '.join(devices)}; leave it out"
         )
     try:
         from bireme.training.distributed import start_from_environment
@@ -79,7 +89,7 @@ def _recipe(options: argparse.Namespace) -> recipes.Trainable:
     """Return the recipe called NAME; a forecaster's is for the series, if one is given."""
     if options.name in recipes.FORECASTERS:
         if options.series and options.data:
-            raise UsageError("argument --data: with --series that alone is learned; leave one out")
+            raise UsageError("argument --data: cannot be used with --series; leave one out")
         series = read_requested(options).series if options.series else None
         horizon = options.horizon.steps(series.step_seconds if series else 3600, "--horizon")
         with naming("NAME"):

@@ -57,8 +57,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         default=Path("tuned"),
         metavar="FOLDER",
-        help="for finished runs, the verdict, and what won; the same command goes on there; "
-        "default: %(default)s",
+        help="folder for finished runs, the verdict and the winner; the same command continues "
+        "there; default: %(default)s",
     )
     add(
         "--jobs",
@@ -72,29 +72,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=lambda text: whole(text, minimum=0),
         default=8,
         metavar="N",
-        help="of the search for the learned index's weights; 0 leaves it as it is shipped; "
-        "default: %(default)s",
+        help="iterations of the search for the learned index's weights; 0 keeps the shipped "
+        "weights; default: %(default)s",
     )
     add(
         "--restart-seconds",
         type=_seconds,
         default=30.0,
         metavar="SECONDS",
-        help="what a stopped gang needs to go on; default: %(default)g",
+        help="time that a stopped gang needs to restart; default: %(default)g",
     )
     add(
         "--checkpoint-seconds",
         type=_seconds,
         default=1800.0,
         metavar="SECONDS",
-        help="how often gangs save their work: what a stop takes of it; default: %(default)g",
+        help="time between two checkpoints of a gang, which a stop loses in part; default: "
+        "%(default)g",
     )
     add(
         "--least-days",
         type=_seconds,
         default=MIN_DAYS,
         metavar="DAYS",
-        help="nothing wins by a test of fewer; default: %(default)g",
+        help="minimum size of a test that can be won; default: %(default)g",
     )
     add("--json", metavar="FILE", help="write the verdict; - for standard output, and no table")
 
@@ -172,14 +173,14 @@ def _plan(options: argparse.Namespace, span: tuple[float, float]) -> _Plan:
         stored = msgspec.json.decode(path.read_bytes(), type=_Plan)
     except msgspec.DecodeError as error:
         raise UsageError(
-            f"argument --out: {path} is no plan: {error}; name another folder"
+            f"argument --out: {path} is not a plan: {error}; name another folder"
         ) from error
     for name in _Plan.__struct_fields__:
         old_value, new_value = getattr(stored, name), getattr(plan, name)
         if old_value != new_value and not (name == "ended" and new_value > old_value):
             raise UsageError(
-                f"argument --out: {str(options.out)!r} was begun with {name} {old_value}, and now "
-                f"it is {new_value}; name another folder"
+                f"argument --out: {str(options.out)!r} was begun with {name} {old_value} instead "
+                f"of {new_value}; name another folder"
             )
     return stored
 
@@ -250,7 +251,7 @@ def _report(past: Past, result: SearchResult, judgement: Judgement, files: Seque
     elif verdict.p99_wait_seconds > 0:
         wait = f"{verdict.p99_wait_seconds:.3g} s, by {baseline} 0 s"
     else:
-        wait = "none: nobody waited"
+        wait = "none: no gang waited"
     lines += [
         f"Judged once: {_short(judgement.best, result)} beside {baseline}",
         f"  mean completion time {interval_text(verdict.jct)}",

@@ -76,18 +76,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="*",
         type=Path,
         metavar="RECORD",
-        help="files record-*.jsonl that follow each other, plain or gzipped, or their folder: read "
-        "these, up to the end of the record, and ask no Prometheus",
+        help="consecutive files record-*.jsonl, plain or gzipped, or their folder: use this "
+        "record up to its end instead of Prometheus",
     )
-    add("--since", type=seconds, default="30d", metavar="TIME", help="how far back; default: 30d")
+    add(
+        "--since",
+        type=seconds,
+        default="30d",
+        metavar="TIME",
+        help="length of the report, back from now; default: 30d",
+    )
     groups = ("queue", "namespace", "pool")
-    add("--by", choices=groups, default="queue", help="a line for each; default: queue")
+    add("--by", choices=groups, default="queue", help="group by this; default: queue")
     add("-o", "--output", choices=("table", "csv", "json"), default="table", help="default: table")
     add(
         "--prometheus",
         metavar="URL",
         default=os.environ.get(_PROMETHEUS),
-        help=f"the Prometheus that scrapes the operator; default: the variable {_PROMETHEUS}",
+        help="address of the Prometheus that scrapes the operator; default: the variable "
+        f"{_PROMETHEUS}",
     )
     add(
         "--label",
@@ -95,7 +102,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="only series with this label, such as cluster=a; once for each",
+        help="only series with this label, such as cluster=a; repeatable",
     )
 
 
@@ -124,7 +131,9 @@ def run(options: argparse.Namespace) -> int:
 def _label(text: str) -> tuple[str, str]:
     name, value = pair(text)
     if not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", name):
-        raise argparse.ArgumentTypeError(f"{name!r} is no label's name; write cluster=a, say")
+        raise argparse.ArgumentTypeError(
+            f"{name!r} is no name of a label; write for example cluster=a"
+        )
     return name, value
 
 
@@ -216,12 +225,12 @@ def _table(report: UsageReport, by: str) -> str:
         for column, amount in hours.items():
             total[column] += amount
     if not totals:
-        return "Nobody held devices.\n"
+        return "No gang held devices.\n"
     for resource, total in sorted(totals.items()):
         rows.append(["all", resource, *_cells(_total(total), total)])
     parts = [column for column in report.columns if column != _LOST]
     sums = f"{', '.join(parts[:-1])} and {parts[-1]}"
-    notes = f"HELD is {sums} together; LOST is the part of RUNNING that stops made void."
+    notes = f"HELD is {sums} together; LOST is the part of RUNNING that stops made useless."
     return "\n".join(align_columns(rows, flush_left=2)) + f"\n\n{notes}\n"
 
 

@@ -36,13 +36,15 @@ _VERSION: Final = "cli.bireme.dev/v1"
 _LEADER_VERSION: Final = "what-if.bireme.dev/v1"
 _QUEUE_SECONDS: Final = 240.0
 """Maximum time in which the leader, by its defaults, answers others first."""
-_ASSUMED: Final = "Nobody arrives in this, nothing fails, and all run as long as estimated."
+ASSUMPTIONS: Final = (
+    "The forecast assumes that no gangs arrive, nothing fails, and all run as long as estimated."
+)
 _MAX_NODES: Final = 8
 _CUTS: Final = {
-    Cut.ALL_STARTED: "it does not start in this",
-    Cut.NOTHING_ENDS: "it would wait on, though all that runs had ended",
+    Cut.ALL_STARTED: "it does not start in the forecast",
+    Cut.NOTHING_ENDS: "it cannot start even when all running gangs have ended",
     Cut.HORIZON: "not within 30 days",
-    Cut.CYCLES: "not as far as was played",
+    Cut.CYCLES: "not before the forecast ends",
 }
 
 
@@ -74,7 +76,9 @@ def write(options: argparse.Namespace, result: Answered, *, is_list: bool) -> No
 
 def text(result: Answered) -> str:
     """Return the answers as text."""
-    return "\n".join(_text(answer, result.policy) for answer in result.answers) + f"\n{_ASSUMED}\n"
+    return (
+        "\n".join(_text(answer, result.policy) for answer in result.answers) + f"\n{ASSUMPTIONS}\n"
+    )
 
 
 # --- changes as they are written on a command line ---------------------------------------------
@@ -113,7 +117,7 @@ def _classes_of(options: argparse.Namespace) -> dict[str, PriorityClass]:
             number = int(value)
         except ValueError as error:
             raise UsageError(
-                f"argument --priority-class: {name}: {value!r} is no value; write a whole number"
+                f"argument --priority-class: {name}: {value!r} is not a whole number; write one"
             ) from error
         classes[name] = PriorityClass(name, number)
     return classes
@@ -181,8 +185,7 @@ def _of_leader(options: argparse.Namespace, question: Inquiry) -> Answered:
     ):
         if value:
             raise UsageError(
-                f"argument {name}: has a meaning with --record alone; leave it out, as the leader"
-                " knows its own"
+                f"argument {name}: needs --record; leave it out, because the leader knows its own"
             )
     otherwise = "ask a record by --record"
     return common.ask(options, lambda reader: of_leader(reader, options, question, otherwise))
@@ -247,7 +250,7 @@ def _facts(result: Told, policy: str) -> Iterator[tuple[str, str]]:
     if answer.no_sooner:
         yield "no sooner", "with " + ", ".join(map(_change, answer.no_sooner))
     if answer.is_cut_short:
-        yield "", "There was no time to try everything; allow more with --seconds."
+        yield "", "The time limit left some changes untried; allow more with --seconds."
     for remark in result.remarks:
         yield "but", remark
 
@@ -266,9 +269,9 @@ def _start(foreseen: ExpectedStart, now: float) -> str:
     if foreseen.begins is Begins.AT_ONCE:
         return "at once"
     if foreseen.begins is Begins.AFTER_STOPS:
-        return "as soon as those that make room are gone"
+        return "when the gangs that make room have stopped"
     if foreseen.begins is Begins.AFTER_ENDS:
-        return "as soon as what runs there ends, which does not say when"
+        return "when the gangs there end, at an unknown time"
     return f"in {duration(foreseen.start - now)}, {clock_time(foreseen.start)}"
 
 

@@ -100,7 +100,7 @@ class Explanation:
         if helps := remedy(gang.reason):
             yield "", f"  What helps: {helps}."
         if not gang.reason:
-            yield "", "  Nothing is written on it yet: is the operator running, and leading?"
+            yield "", "  It has no status yet: does an operator run and lead?"
         yield "", ""
         yield from self._order() if gang.waits else self._life()
         if gang.last_stop and gang.last_stop != f"{gang.reason}: {gang.message}":
@@ -131,10 +131,7 @@ class Explanation:
     def _start(self) -> str:
         earliest, latest = self.gang.earliest, self.gang.latest
         if earliest is None:
-            return (
-                "nobody can say: no places are kept for it yet, or what runs there does not say"
-                " for how long"
-            )
+            return "unknown: no places are kept for it yet, or the gangs there have no estimate"
         if latest is not None and self.gang.coverage_percent is not None:
             return (
                 f"expected {starts_in(self.gang, self.now)} ({_timestamp(earliest)} to"
@@ -181,8 +178,11 @@ def _priority(gang: GangLine) -> Iterator[tuple[str, str]]:
 def _resumes(gang: GangLine) -> str:
     """Return whether gangs of equal priority may preempt a gang, and why."""
     if gang.resumable:
-        return f"may be stopped for an equal, since it can resume: {gang.resume_source}"
-    return f"is not stopped for an equal: {gang.resume_source}"
+        return (
+            "may be stopped for a gang of equal priority, because it can resume: "
+            f"{gang.resume_source}"
+        )
+    return f"is not stopped for a gang of equal priority: {gang.resume_source}"
 
 
 def _summary(other: GangLine, now: float) -> str:
@@ -233,8 +233,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=pair,
         metavar="KEY=VALUE",
-        help="when, where and behind whom it would start, and what would make it sooner, if it had "
-        "replicas=8 or replicas.TASK=8, queue=NAME, class=NAME or estimate=2h; once for each",
+        help="predict its start with a change, and changes for an earlier start: replicas=8 or "
+        "replicas.TASK=8, queue=NAME, class=NAME or estimate=2h; repeatable",
     )
     add_what_if(parser)
     leader.add_leader(parser)

@@ -66,7 +66,7 @@ class _Decider:
         return "; ".join(filter(None, (self._fault, self.sizer.fault, self.placer.fault)))
 
 
-class Deciders:
+class PolicySet:
     """The policy of one cycle and its canaries, as one orderer, one sizer and one placer."""
 
     def __init__(self, policy: Policy, snapshot: ClusterSnapshot) -> None:

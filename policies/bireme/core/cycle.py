@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 
 from bireme.core.admission import AdmissionPass
-from bireme.core.canary import Deciders, OverruledError
+from bireme.core.canary import OverruledError, PolicySet
 from bireme.core.decision import Action, Decision, Hold
 from bireme.core.gangs import Gang
 from bireme.core.guardrails import CheckedPlacer
@@ -24,13 +24,13 @@ from bireme.core.queue_tree import QueueTree
 from bireme.core.resizing import resizes
 from bireme.core.scale_up import ScaleUp
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.core.turns import MIN_VISITS, OverLimitGang, Turns, within_limit
+from bireme.core.turns import MIN_VISITS, CycleBudget, OverLimitGang, within_limit
 
-_ONE_TURN: Final = Turns()
+_ONE_TURN: Final = CycleBudget()
 
 
 def run_cycle(
-    snapshot: ClusterSnapshot, policy: Policy, explain: bool = True, turns: Turns = _ONE_TURN
+    snapshot: ClusterSnapshot, policy: Policy, explain: bool = True, turns: CycleBudget = _ONE_TURN
 ) -> Decision:
     """Decide on the waiting gangs of ``snapshot``, and on running ones that must change.
 
@@ -41,7 +41,7 @@ def run_cycle(
     windows = Maintenance.of(snapshot, explain)
     if windows is not None:
         snapshot = windows.snapshot
-    deciders = Deciders(policy, snapshot)
+    deciders = PolicySet(policy, snapshot)
     # A learned placer knows only the nodes of the snapshot, so the rules place gangs on new nodes.
     new_nodes = CheckedPlacer(policy.rules or policy, snapshot) if snapshot.growable else None
     # No moves while maintenance is planned: the target node could be excluded next.
@@ -59,10 +59,10 @@ def run_cycle(
 
 def _decide(
     snapshot: ClusterSnapshot,
-    deciders: Deciders,
+    deciders: PolicySet,
     new_nodes: CheckedPlacer | None,
     explain: bool,
-    turns: Turns,
+    turns: CycleBudget,
     may_move: bool,
 ) -> Decision:
     """Return the decision of ``deciders``; raises OverruledError as they do.
@@ -151,10 +151,10 @@ class _Line:
 
 def _line_up(
     snapshot: ClusterSnapshot,
-    deciders: Deciders,
+    deciders: PolicySet,
     queues: QueueTree,
     scale_up: ScaleUp | None,
-    turns: Turns,
+    turns: CycleBudget,
 ) -> _Line:
     # Waiting longer cannot help a gang with a configuration fault. The order is by uid, so the
     # order of the listing changes nothing.
@@ -191,7 +191,7 @@ def _line_up(
 
 
 def _visit(
-    line: _Line, admission: AdmissionPass, queues: QueueTree, turns: Turns
+    line: _Line, admission: AdmissionPass, queues: QueueTree, turns: CycleBudget
 ) -> tuple[list[Action], tuple[Gang, ...]]:
     """Visit the gangs of a line while there is time; return the actions and the gangs left out.
 
@@ -218,7 +218,7 @@ def _visit(
 
 
 def _in_turn(
-    urgent: Sequence[Ranked], ordinary: Sequence[Ranked], queues: QueueTree, turns: Turns
+    urgent: Sequence[Ranked], ordinary: Sequence[Ranked], queues: QueueTree, turns: CycleBudget
 ) -> Iterator[Ranked]:
     """Yield ``urgent``, then ``ordinary``, in the order in which the cycle visits them."""
     for group in turns.groups(urgent, ordinary):
@@ -227,7 +227,7 @@ def _in_turn(
 
 
 def _late_beyond_line(
-    ranked: Sequence[Ranked], snapshot: ClusterSnapshot, turns: Turns
+    ranked: Sequence[Ranked], snapshot: ClusterSnapshot, turns: CycleBudget
 ) -> set[str]:
     """Return uids of gangs past their wait bound that exceed their namespace's limit.
 

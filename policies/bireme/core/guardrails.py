@@ -155,7 +155,7 @@ def _within(gang: Gang, sizes: Mapping[str, int]) -> dict[str, int]:
         size: object = sizes.get(task.name, task.replicas)
         if not isinstance(size, (int, np.integer)):
             whose = f"a task of {_uid_text(gang)}"
-            raise ValueError(f"it wants {size!r} replicas of {whose}, no whole number")
+            raise ValueError(f"it wants {size!r} replicas of {whose}, which is not a whole number")
         maximum = task.maximum if gang.is_elastic else task.replicas
         within[task.name] = max(minimum[task.name], min(int(size), maximum))
     return within
@@ -230,14 +230,14 @@ def flaw(gang: Gang, placement: Placement, capacity: FreeCapacity) -> str:
     counts = {task.task: int(task.counts.sum()) for task in placement.tasks}
     requested = {task.name: task.replicas for task in gang.tasks}
     if counts != requested or len(placement.tasks) != len(gang.tasks):
-        return f"it placed {counts} replicas of {requested}"
+        return f"it placed {counts} replicas, the gang has {requested}"
     by_name = {task.task: task for task in placement.tasks}
     for task in gang.tasks:
         where = by_name[task.name]
         if not _is_plain(where, len(capacity.nodes)):
             return f"task {task.name} is on rows {where.rows} with {where.counts} replicas"
         if not capacity.replicas(task)[where.rows].all():
-            return f"task {task.name} was placed where not one replica may go"
+            return f"task {task.name} was placed on a node that cannot take one of its replicas"
     # All tasks together: each may fit alone where they do not fit together.
     rows, used = sum_by_row(*usage_of(gang, placement, capacity.nodes.axis))
     if bool(((used > capacity.free[rows]) & (used > 0)).any()):

@@ -73,9 +73,9 @@ def _missing(gang: Gang, capacity: FreeCapacity, request: int, free: int, resour
 def _demanding(gang: Gang) -> str:
     """Return the constraints beside its template that exclude nodes, as the end of a message."""
     sources = dict.fromkeys(d.source for task in gang.tasks for d in task.constraints.demands)
-    text = f"; only nodes that can have {' and '.join(sources)} count" if sources else ""
+    text = f"; this counts only nodes that can provide {' and '.join(sources)}" if sources else ""
     rules = _rules(gang)
-    return f"{text}; other pods can be in the way of its {rules}" if rules else text
+    return f"{text}; other pods can conflict with its {rules}" if rules else text
 
 
 def _rules(gang: Gang) -> str:
@@ -211,7 +211,7 @@ def _replica_too_large(task: Task, empty: FreeCapacity) -> str:
         plain = feasible(replace(task.constraints, demands=()), nodes)
         for demand in task.constraints.demands:
             if plain.any() and not (plain & meets(demand, nodes)).any():
-                return f"no node that task {task.name} may use can have its {demand.source}"
+                return f"no node that task {task.name} may use can provide its {demand.source}"
             plain = plain & meets(demand, nodes)
         return (
             f"no node matches the node selector, affinity and tolerations of task {task.name} "
@@ -290,7 +290,7 @@ def no_queue(gang: Gang, snapshot: ClusterSnapshot) -> str:
     return f"{queue_of(gang)} does not exist; create it{remedy} set spec.queue to one of: {names}"
 
 
-LEFT_TO_SCHEDULER: Final = "; nodes are left to kube-scheduler, for "
+LEFT_TO_SCHEDULER: Final = "; kube-scheduler chooses the nodes because of "
 """The beginning of the end of a message, see :func:`scheduler_note`."""
 
 
@@ -305,20 +305,23 @@ def runtime_cap_note(gang: Gang, snapshot: ClusterSnapshot) -> str:
     request, cap = gang.min_runtime_seconds, snapshot.max_min_runtime_seconds(gang)
     if request is None or request <= cap:
         return ""
-    return f"; of its minRuntimeSeconds {request:g} only maxMinRuntimeSeconds {cap} count"
+    return f"; maxMinRuntimeSeconds limits its minRuntimeSeconds {request:g} to {cap}"
 
 
 def ahead_of(passed_gang: Gang, gang: Gang, is_opportunistic: bool = False) -> str:
     """Return which gang ``gang`` passes by its start."""
     if is_opportunistic:
-        return f"in places reserved for {_label(passed_gang, gang)}; stops once that fits"
+        return f"in places reserved for {_label(passed_gang, gang)}; stops when that gang fits"
     message = f"ahead of {_label(passed_gang, gang)} without delaying it"
     return f"{message}; {runtime_estimate(gang)}" if gang.is_learned_estimate else message
 
 
 def runtime_estimate(gang: Gang) -> str:
     """Return the learned estimate of a gang, with its meaning."""
-    return f"expected to run {duration(gang.estimated_seconds or 0.0)}, as nine in ten of like runs"
+    return (
+        f"expected to run at most {duration(gang.estimated_seconds or 0.0)}, like 90 % of "
+        "similar runs"
+    )
 
 
 def where(placement: Placement) -> str:
@@ -351,7 +354,7 @@ def above_limit(queue: str, whose: str, beyond: Mapping[str, tuple[int, int]]) -
         for name, (used, limit) in beyond.items()
     )
     who = "" if whose == queue else f"queue {whose!r} above it "
-    return f"{who}{uses}: nothing starts until that is less, and what runs goes on"
+    return f"{who}{uses}: no gang starts until it uses less, and running gangs continue"
 
 
 def beyond_limit(queue: str, excess: Mapping[str, tuple[int, int, int]]) -> str:
@@ -360,7 +363,7 @@ def beyond_limit(queue: str, excess: Mapping[str, tuple[int, int, int]]) -> str:
         f"{quantity(name, request)}, its limit is {quantity(name, limit)}"
         for name, (request, _, limit) in excess.items()
     ]
-    return f"asks more than queue {queue!r} may ever hold: " + "; ".join(parts)
+    return f"asks for more than queue {queue!r} may ever hold: " + "; ".join(parts)
 
 
 def over_quota(quota: Quota, excess: Mapping[str, tuple[int, int, int]]) -> str:
@@ -379,8 +382,8 @@ def beyond_quota(quota: Quota, excess: Mapping[str, tuple[int, int, int]]) -> st
         for name, (request, _, hard) in excess.items()
     ]
     return (
-        f"asks more than ResourceQuota {quota.name!r} of namespace {quota.namespace} ever allows: "
-        + "; ".join(parts)
+        f"asks for more than ResourceQuota {quota.name!r} of namespace {quota.namespace} ever "
+        "allows: " + "; ".join(parts)
     )
 
 
@@ -392,7 +395,7 @@ def _of_quota(name: str, amount: int) -> str:
 
 def claim_in_use(claim: Key, user: Gang | None) -> str:
     """Return the single-pod claim that blocks the gang, and the gang whose pod uses it."""
-    who = f"{user.namespace}/{user.name}" if user is not None else "a pod of no gang"
+    who = f"{user.namespace}/{user.name}" if user is not None else "a pod outside any gang"
     return f'persistentvolumeclaim "{claim[1]}" has access mode ReadWriteOncePod and {who} uses it'
 
 
@@ -406,7 +409,7 @@ def beyond_all_nodes(demand: Amounts, snapshot: ClusterSnapshot) -> str | None:
         for name, amount in demand.items()
         if amount > total.get(name, 0)
     ]
-    return f"asks more than the cluster may ever offer: {'; '.join(parts)}" if parts else None
+    return f"asks for more than the cluster may ever offer: {'; '.join(parts)}" if parts else None
 
 
 def reservation_note(reservation: Reservation, snapshot: ClusterSnapshot) -> str:
@@ -415,7 +418,7 @@ def reservation_note(reservation: Reservation, snapshot: ClusterSnapshot) -> str
     """
     places = where(reservation.placement).removeprefix("on ")
     if reservation.start <= snapshot.now:
-        return f"; kept for it: {places}, as soon as what runs there ends"
+        return f"; kept for it: {places}, free when the gangs there end"
     return f"; kept for it: {places}, expected free at {clock_time(reservation.start)}"
 
 
@@ -432,12 +435,12 @@ def would_delay(
     if reservation is None or reservation.is_closed:
         return f"{message}; {jobs_ahead} ahead"
     if reservation.start <= now:  # the start moves with the clock, and no run ends before it
-        message += " as soon as what runs there ends, which is not known"
+        message += ", which become free at an unknown time"
     else:
         message += f" from {clock_time(reservation.start)} on"
         if gang.is_learned_estimate:
             message += f"; {runtime_estimate(gang)}"
-        message += "; a spec.estimatedDuration that ends before lets it start"
+        message += "; it may start with a spec.estimatedDuration that ends before then"
     return f"{message}; {jobs_ahead} ahead"
 
 
@@ -453,7 +456,7 @@ def places_for_returns(gang: Gang, returns: Sequence[Gang]) -> str:
 def would_pass_limit(gang: Gang, blocked: Gang, jobs_ahead: int) -> str:
     """Return why a gang that would fit now waits: its queue's limit is kept for ``blocked``."""
     return (
-        f"fits now, but what its queue may still hold is kept for {_label(blocked, gang)}; "
+        f"fits now, but the rest of the limit of its queue is kept for {_label(blocked, gang)}; "
         f"{jobs_ahead} ahead"
     )
 
@@ -461,7 +464,7 @@ def would_pass_limit(gang: Gang, blocked: Gang, jobs_ahead: int) -> str:
 def behind_barrier(gang: Gang, barrier: Gang, jobs_ahead: int) -> str:
     """Return the overdue gang for which a queue keeps its free capacity."""
     name = _label(barrier, gang)
-    return f"held back for {name}, which has waited past its bound; {jobs_ahead} ahead"
+    return f"held back for {name}, which has waited past its wait bound; {jobs_ahead} ahead"
 
 
 def beyond_line(beyond: OverLimitGang, settings: SchedulingSettings) -> str:
@@ -469,9 +472,11 @@ def beyond_line(beyond: OverLimitGang, settings: SchedulingSettings) -> str:
     limits = f"namespacePendingLimit is {settings.namespace_pending_limit}"
     if beyond.are_shapes_many:
         limit = settings.namespace_shape_limit
-        limits = f"their shapes differ so much that they use up namespaceShapeLimit, {limit}"
-    length = f"{beyond.length} {'is' if beyond.length == 1 else 'are'} looked at in a cycle"
-    return f"number {beyond.place} in the line of its namespace, of which {length}: {limits}"
+        limits = f"their different shapes use up namespaceShapeLimit, {limit}"
+    return (
+        f"number {beyond.place} of the waiting gangs of its namespace; a cycle considers the "
+        f"first {beyond.length}: {limits}"
+    )
 
 
 def maintenance_move(done: str, names: Sequence[str], nodes: NodeTable) -> str:
@@ -485,9 +490,9 @@ def faster_gpus(running: RunningGang, placement: Placement, snapshot: ClusterSna
     nodes, lasted = snapshot.nodes, running.elapsed_seconds(snapshot.now)
     old, new = (_gpus_of(places, running, nodes) for places in (running.placement, placement))
     return (
-        f"stopped after {duration(lasted)} to start again on {new[0]}, "
-        f"{new[1] / old[1]:.2g} times as fast as {old[0]}: no gang waits for them, and the "
-        "restart pays even if no checkpoint was saved, should it run for as long again"
+        f"stopped after {duration(lasted)} to start again on {new[0]}, {new[1] / old[1]:.2g} "
+        f"times as fast as {old[0]}: no gang waits for those GPUs, and the restart saves time "
+        "even without a checkpoint if the gang runs for as long again"
     )
 
 
@@ -505,12 +510,12 @@ def maintenance_ahead(gang: Gang, names: Sequence[str], snapshot: ClusterSnapsho
     windows = [snapshot.nodes.windows[name] for name in names]
     first, last = min(w.begins for w in windows), max(w.ends for w in windows)
     when = f"from {clock_time(first)} to {clock_time(last)}"
-    text = f"kept off {_name_nodes(names)} for maintenance {when}"
+    text = f"may not use {_name_nodes(names)} because of maintenance {when}"
     if max(w.begins for w in windows) <= snapshot.now:
         return text
     is_stated = gang.estimated_seconds is not None and not gang.is_learned_estimate
     remedy = "a shorter" if is_stated else "a"
-    return f"{text}; {remedy} spec.estimatedDuration that ends before lets it start there"
+    return f"{text}; it may start there with {remedy} spec.estimatedDuration that ends before then"
 
 
 def _name_nodes(names: Sequence[str]) -> str:
@@ -541,8 +546,8 @@ def claim(
     more, less = beneficiary.preemption_priority, victim.preemption_priority
     if more is None or less is None or more <= less or not may_by_rank:
         if is_opportunistic:
-            return "which its places are reserved for"
-        return "whose queue takes back its guarantee"
+            return "for which its places were reserved"
+        return "whose queue reclaims its guarantee"
     try:
         other = {factor.name: factor for factor in victim.factors}
         # Compare values: the service factor may have different weights in the two gangs.
@@ -565,10 +570,10 @@ def budget_overridden(
     """
     threshold = settings.budget_override_priority
     if beneficiary.priority >= threshold:
-        return f"; {budget}, which does not hold against priorities from {threshold} on"
+        return f"; {budget}, which does not protect it against priorities of {threshold} or more"
     if is_opportunistic:
-        return f"; {budget}, which does not hold in places that are reserved for others"
-    return f"; {budget}, which does not hold against a queue that takes back its guarantee"
+        return f"; {budget}, which does not protect it in places reserved for others"
+    return f"; {budget}, which does not protect it against a queue that reclaims its guarantee"
 
 
 def growth(added: Gang) -> str:
@@ -584,7 +589,7 @@ def waiting_for_preemption(gang: Gang, victims: Sequence[RunningGang]) -> str:
     if other_count:
         names.append(f"{other_count} of other namespaces")
     stopping = f": {', '.join(names)}" if names else ""
-    return f"{composition(gang)} start once those have left that make room for it{stopping}"
+    return f"{composition(gang)} start when the gangs that make room have stopped{stopping}"
 
 
 def _label(other: Gang, reader: Gang) -> str:
@@ -601,7 +606,7 @@ def scaling_up(nodes: Mapping[str, int], late_pools: Iterable[GrowablePool], now
     for pool in late_pools:
         ago = duration(now - (pool.asked_at or now))
         message += f"; {pool.coming} {_nodes(pool.coming)} of pool {pool.name} "
-        message += f"asked for {ago} ago, none has come"
+        message += f"requested {ago} ago, none has joined"
     return message
 
 

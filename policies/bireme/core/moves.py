@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from bireme.core import messages
-from bireme.core.canary import Deciders
+from bireme.core.canary import PolicySet
 from bireme.core.candidates import min_runtimes
 from bireme.core.decision import Vacate
 from bireme.core.gpus import GPU
@@ -29,7 +29,7 @@ _NEVER: Final = -np.inf
 
 def moves(
     snapshot: ClusterSnapshot,
-    deciders: Deciders,
+    deciders: PolicySet,
     order: TotalOrder,
     ledger: CapacityLedger,
     changing: Collection[str],
@@ -60,7 +60,7 @@ def moves(
 
 
 def _movable(
-    snapshot: ClusterSnapshot, deciders: Deciders, ledger: CapacityLedger
+    snapshot: ClusterSnapshot, deciders: PolicySet, ledger: CapacityLedger
 ) -> Iterator[RunningGang]:
     """Yield the running gangs that may stop and that fit on faster GPUs than their own."""
     table, nodes = snapshot.running_table, snapshot.nodes

@@ -145,7 +145,7 @@ def floor(bounds: PoolBounds, state: PoolState, now: float) -> FloorDecision:
     reactive = _clamp(max(state.gangs_need, with_headroom), bounds)
     level = max(reactive, _clamp(allowed, bounds))
     if allowed < expected:  # a broken forecast must not buy a whole pool at once
-        forecast_note = f"{forecast_note}, of which {bounds.max_step} more an hour may be asked for"
+        forecast_note = f"{forecast_note}, but maxStep allows {bounds.max_step} more nodes an hour"
     target, reason = _target(
         bounds, state, now, level, max(expected, state.gangs_need, with_headroom)
     )
@@ -175,12 +175,12 @@ def _forecast_nodes(bounds: PoolBounds, state: PoolState, now: float) -> tuple[i
         return 0, "there is no forecast"
     if not now - STALE_AFTER_SECONDS <= made_at <= now + HOUR:
         age = f"{duration(now - made_at)} old" if made_at < now else "from the future"
-        return 0, f"the forecast is {age} and not used"
+        return 0, f"the forecast is {age} and is not used"
     hours = [hour for hour in state.forecast if hour.start < until and now < hour.start + HOUR]
     if not hours:
-        return 0, f"the forecast says nothing of the next {duration(bounds.lead_seconds)}"
+        return 0, f"the forecast does not cover the next {duration(bounds.lead_seconds)}"
     if not all(0 <= hour.upper < math.inf for hour in hours):  # nor NaN
-        return 0, "the forecast is no number of nodes and not used"
+        return 0, "the forecast is not a number of nodes and is not used"
     peak = math.ceil(max(hour.upper for hour in hours))
     return peak, f"the forecast for the next {duration(bounds.lead_seconds)} is at most {peak}"
 
@@ -217,18 +217,18 @@ def _message(
 ) -> str:
     parts = [f"{state.needed} in use or kept"]
     if state.gang_nodes:
-        parts.append(f"{state.gang_nodes} asked for by waiting gangs")
+        parts.append(f"{state.gang_nodes} needed by waiting gangs")
     if bounds.headroom:
-        parts.append(f"{state.demand:.3g} asked for and {bounds.headroom:g} kept free")
+        parts.append(f"{state.demand:.3g} needed in all and {bounds.headroom:g} kept free")
     details = ", ".join((*parts, forecast_note))
     match reason:
         case Reason.ABOVE_MAX:
             return (
-                f"the target asks for {state.replicas} nodes, max is {bounds.maximum}; "
-                f"it is left alone; {details}"
+                f"the target asks for {state.replicas} nodes, above max {bounds.maximum}, and is "
+                f"not changed; {details}"
             )
         case Reason.AT_MAX:
-            return f"{target} nodes, and max is {bounds.maximum}: {details}"
+            return f"{target} nodes, the maximum: {details}"
         case Reason.AT_FLOOR:
             return f"{target} nodes: {details}"
     return f"from {state.replicas} to {target} nodes: {details}"

@@ -70,7 +70,9 @@ def queue_obstacle(queue: Queue, queues: QueueTree) -> tuple[Reason, str] | None
     if fault := queues.fault(queue.name):
         return Reason.QUEUE_INVALID, fault
     if not queue.is_open:
-        return Reason.QUEUE_CLOSED, "spec.state is Closed: nothing starts, and what runs goes on"
+        return Reason.QUEUE_CLOSED, (
+            "spec.state is Closed: no gang starts, and running gangs continue"
+        )
     over = queues.overuse(queue.name)
     return (Reason.OVER_QUEUE_LIMIT, messages.above_limit(queue.name, *over)) if over else None
 

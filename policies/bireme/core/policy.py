@@ -68,7 +68,7 @@ class Ranked:
     """A gang in its place in the order.
 
     Attributes:
-        why: Returns the factors behind the score.
+        explain: Returns the factors behind the score.
         preemption_priority: Running gangs make room only for gangs that precede them in the order
             and have a strictly higher preemption priority. It must not grow by waiting alone, or
             two gangs would stop each other in turn. None if the orderer never stops gangs.
@@ -83,7 +83,7 @@ class Ranked:
     gang: Gang
     score: float
     # Called on demand: most gangs need no explanation.
-    why: Callable[[], tuple[ScoreFactor, ...]] = field(default=tuple, compare=False)
+    explain: Callable[[], tuple[ScoreFactor, ...]] = field(default=tuple, compare=False)
     preemption_priority: float | None = None
     stop_priority: float | None = None
     stop_priority_until: float | None = None
@@ -92,7 +92,7 @@ class Ranked:
     @property
     def factors(self) -> tuple[ScoreFactor, ...]:
         """The parts of the score."""
-        return self.why()
+        return self.explain()
 
 
 class Orderer(Protocol):

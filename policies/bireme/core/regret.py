@@ -1,9 +1,9 @@
 """Regret: the cost of the active policy against a shadow, in the completion times of gangs.
 
-From one snapshot the cluster is played forward twice (:mod:`bireme.core.play`). Each time another
-policy decides in every cycle: order, size, places and stops. The comparison takes the mean
-completion time of the gangs that exist at that moment, waiting and running. It counts from that
-moment on: earlier time is equal for both.
+From one snapshot the cluster is played forward twice (:mod:`bireme.core.play`). In each play one of
+the two policies decides in every cycle: order, size, places and stops. The comparison takes the
+mean completion time of the gangs that exist at that moment, waiting and running. It counts from
+that moment on: earlier time is equal for both.
 
 **The work of a gang is the same in both plays**, whatever it is: only the schedules differ. It is
 counted in seconds at the requested size, on usual GPUs:
@@ -12,23 +12,23 @@ counted in seconds at the requested size, on usual GPUs:
     it ends when a reservation counts on it (:meth:`~bireme.core.running.RunningGang.expected_end`).
 *   A waiting gang takes the time of its steps, if both are known, else its estimate, by its owner
     or by the history of run times.
-*   A gang without any estimate takes the median of those with one, in all, or twice its run time so
-    far, whichever is more. So from half of the median on, it lasts as long again as so far (the
-    median of the rest under Pareto's law with exponent 1). If no gang has an estimate, the median
-    is that of twice the run times, else an hour.
+*   The total run time of a gang without an estimate is the median of all estimates, or twice its
+run time so far if that is longer. In the second case it lasts as long again as so far (the median
+of the rest under Pareto's law with exponent 1). If no gang has an estimate, the median is that of
+the doubled run times, else an hour.
 
 **Decisions change its speed and loss:**
 
 *   *Size and spread*: a gang runs as fast as its law says for its size and number of nodes
-    (:mod:`bireme.core.speed`). Steps at another batch size count by their worth. If no law is
-    known, or the law says that the gang cannot run, more replicas do not shorten a part of
-    :data:`SERIAL_SHARE` of its time. No law includes topology levels wider than a node, so a spread
-    over racks costs nothing here.
+    (:mod:`bireme.core.speed`). A step at another batch size counts by its statistical efficiency.
+    If no law is known, or the law says that the gang cannot run, more replicas do not shorten a
+    part of :data:`SERIAL_SHARE` of its time. No law includes topology levels wider than a node, so
+    a spread over racks costs nothing here.
 *   *Places*: on other GPU models it runs as fast as the slowest of them, by
     :mod:`bireme.core.gpus`, relative to the mean over the GPUs of the nodes that it allows.
 *   *Stops*: a stopped gang loses its work since its last checkpoint and later begins with a
     restart. A change of size saves a checkpoint and costs a restart. No report tells when a gang
-    writes checkpoints: :class:`Restarts` assumes it.
+    writes checkpoints, so :class:`Restarts` assumes an interval.
 """
 
 import math
@@ -120,7 +120,7 @@ def regret(
     going = [(play, iter(play)) for play in plays]
     limit = math.inf
     while going and is_time_left():
-        # The slower play goes on, so that both have come equally far when time runs out.
+        # Advance the slower play, so that both have come equally far when time runs out.
         slower = min(going, key=lambda pair: pair[0].until)
         if slower[0].until >= limit:
             break
@@ -215,7 +215,7 @@ class Work:
 
     def end_of_running(self, running: RunningGang, now: float) -> float:
         if running.is_leaving:
-            return now  # its remaining work comes later, if it waits already, or never
+            return now  # its entry among the waiting gangs, if any, has its remaining work
         gang, rate = running.gang, self._rate(running)
         steps, pace = gang.remaining_steps, _pace(gang, running.sizes, _nodes_of(running))
         since = max(running.started, running.resized)

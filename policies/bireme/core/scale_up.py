@@ -106,7 +106,7 @@ class ScaleUp:
 
     def never_fits(self, gang: Gang) -> str | None:
         """Return why ``gang`` would not fit with all nodes that pools may ever have, or None."""
-        cluster = "the empty cluster, with its pools at their most,"
+        cluster = "the empty cluster, with all pools at their maximum,"
         never = messages.never_fits(gang, self._extension.table, self.placer, cluster)
         return None if never and gang.has_spread and self._fits_on_some(gang) else never
 

@@ -19,17 +19,18 @@ class SchedulingSettings:
     """Settings of every decision."""
 
     orderer: str = "combined-priority"
-    """Orderer, which decides what starts first: a registered name, or ``package.module:Class``,
-    and behind a question mark its parameters, as in ``tiresias-las?promote_knob=8``."""
+    """Orderer, which decides which gang starts first: a registered name, or
+    ``package.module:Class``, with parameters after a question mark, as in
+    ``tiresias-las?promote_knob=8``."""
 
     placer: str = "packing"
-    """Placer, which decides where a gang goes: a registered name, or ``package.module:Class``,
-    with parameters as the orderer has them."""
+    """Placer, which chooses the nodes of a gang: a registered name, or ``package.module:Class``,
+    with parameters as for the orderer."""
 
     sizer: str = ""
-    """Sizer of elastic gangs: a registered name, or ``package.module:Class``, with parameters
-    likewise. Empty: ``goodput`` for gangs whose speed is known, the general rule for others;
-    ``general`` is that rule for all."""
+    """Sizer of elastic gangs: a registered name, or ``package.module:Class``, with parameters as
+    for the orderer. Empty: ``goodput`` for gangs whose speed is known, and ``general``, the general
+    rule, for others."""
 
     user_weight: Annotated[float, Within(0)] = 0.35
     """Weight of the queue's ``userPriority`` in the combined priority."""
@@ -50,78 +51,82 @@ class SchedulingSettings:
     """The number of replicas that counts as half of the highest possible parallelism."""
 
     service_threshold: Annotated[int, Within(0)] = 3600
-    """The device-seconds from which the service of a gang counts, and again at every eightfold: the
-    less its wait and its replicas count, and of gangs of equal user and job priority those that
-    have had less stop those that have had more. 0: service counts for nothing."""
+    """The device-seconds of service at which a gang reaches level 1; each further level needs eight
+    times as many. At a higher level its wait and its replicas count less. Among gangs of equal user
+    and job priority, a lower level may stop a higher one. 0: service does not count."""
 
     service_half_life_seconds: Annotated[int, Within(0)] = 604_800
-    """Service is charged to the namespace as well: of equal user and job priority, gangs of
-    namespaces that have had more of it than those they compete with go behind and are stopped for
-    the others, so that nobody wins by cutting a training into short jobs. After so long it counts
-    half. 0: it is charged to jobs alone."""
+    """Half-life of the service that is charged to a namespace. Among gangs of equal user and job
+    priority, those of namespaces with more service come later and may be stopped for the others. So
+    a namespace gains nothing by cutting a training into short jobs. 0: service is charged to jobs
+    alone."""
 
     service_preemption_delay_seconds: Annotated[int, Within(0)] = 300
-    """Only after it has waited so long does a gang stop those of equal user and job priority that
-    have had more service: a stop loses what ran since the last checkpoint, and much starts by
-    itself until then. Elastic ones shrink for it at once. 0: all stop at once."""
+    """A gang must wait this long before it stops gangs of equal user and job priority that have had
+    more service. A stop loses the work since the last checkpoint, and many gangs start by
+    themselves in this time. Elastic gangs shrink for it at once. 0: all stop at once."""
 
     preemption_cost_seconds: Annotated[int, Within(0)] = 900
-    """What a stop costs, in run time since the last checkpoint: so much on the mean where there is
-    one every half hour. A gang that is expected to end within this time is neither stopped nor
-    shrunk for those that have had less service, and a learned order stops others only for a gang
-    that has waited for as long. 0: neither holds."""
+    """Mean run time that a stop loses since the last checkpoint; the default fits a checkpoint
+    every half hour. A gang that should end within this time is neither stopped nor shrunk for gangs
+    that have had less service. A learned order stops others only for a gang that has waited this
+    long. 0: neither rule applies."""
 
     wait_bound_seconds: Annotated[int, Within(1)] = 86_400
-    """After this wait a gang goes before all others; a Queue may set its own."""
+    """After this wait a gang goes before all others. A Queue may set its own."""
 
     wait_bound_run_factor: Annotated[float, Within(0)] = 8.0
-    """A gang is past its wait bound only when it has also waited for so many times as long as it
-    has run, or is expected to run by its estimate, whichever is longer: long ones would else go
-    before all short ones. One that has run waits 32 times as long. 0: the bound alone counts."""
+    """A gang is past its wait bound only when its wait also exceeds this multiple of the time that
+    it has run, or of its estimate if that is longer. Without it, long gangs would go before all
+    short ones. A gang that has run waits 32 times as long. 0: only the bound counts."""
 
     overdue_share: Annotated[float, Within(0, 1)] = 0.25
-    """Gangs past their wait bound go before all others as long as together they hold or ask for
-    this share at most of the nodes they may use, and of each limit of their queues: those that
-    passed it first, and the first whatever its size. 0: none of them. 1: all of them."""
+    """Gangs past their wait bound go before all others while together they hold or request at most
+    this share of the nodes they may use, and of each limit of their queues. The gangs that passed
+    their bound first come first, and the very first goes whatever its size. 0: none of them. 1: all
+    of them."""
 
     preemption: bool = True
-    """Running gangs may be stopped for those that come before them."""
+    """Running gangs may be stopped for gangs that come before them."""
 
     min_runtime_seconds: Annotated[int, Within(0)] = 300
-    """A gang is not stopped for others before it has run so long; a job may set its own."""
+    """The time that a gang runs before it may be stopped for others. A job may set its own."""
 
     max_min_runtime_seconds: Annotated[int, Within(0)] = 3600
-    """The most that a job may set there; a Queue may say less. Longer protects runs that save
-    checkpoints seldom, and keeps queues from what they are guaranteed for as long."""
+    """The largest minRuntimeSeconds that a job may set; a Queue may allow less. A large value
+    protects runs that seldom save checkpoints, but queues must wait that long for their
+    guarantee."""
 
     eviction_budget: Annotated[int, Within(0)] = 3
-    """After a gang has been stopped for others so often, it is left alone until it has run longer:
+    """After this many stops for others, a gang may not be stopped again until it has run longer:
     see evictionBackoffSeconds."""
 
     eviction_backoff_seconds: Annotated[int, Within(0)] = 3600
-    """Once a gang has run for so long, over all its starts, it may be stopped once more than
-    evictionBudget says, and once more each time that has doubled. 0: it is left alone for good."""
+    """After this run time, over all its starts, a gang may be stopped once more than
+    evictionBudget, and once more at each doubling of the run time. 0: it may never be stopped
+    again."""
 
     assume_resumable: bool = False
-    """Jobs count as able to resume after a stop where neither they nor a job like them nor their
-    queue have said whether they can. Only such jobs are stopped for equals, moved to faster GPUs,
-    and started in places that are reserved for others."""
+    """True: jobs count as able to resume after a stop, unless the job, a job like it or its queue
+    says otherwise. Only such jobs are stopped for jobs of equal priority, moved to faster GPUs, and
+    started in places reserved for others."""
 
     budget_override_priority: Annotated[int, Within(-(2**31), 2**31 - 1)] = 2_000_000_000
-    """From this value of its PriorityClass on, a gang has others stopped although a
-    PodDisruptionBudget keeps them, where no others are enough. The default is that of
-    system-cluster-critical: no class of users has as much. 2147483647 is above all."""
+    """A gang whose PriorityClass has at least this value may stop gangs that a PodDisruptionBudget
+    protects, if no others are enough. The default is the value of system-cluster-critical, above
+    all classes of users. 2147483647 is above every class."""
 
     resize_settle_seconds: Annotated[int, Within(0)] = 60
-    """After a resize a running elastic gang keeps its size for at least so long."""
+    """The time that a running elastic gang keeps its size after a resize, at least."""
 
     namespace_pending_limit: Annotated[int, Within(1)] = 8192
-    """So many waiting gangs of one namespace, its first in order, are looked at in a cycle, so that
-    one tenant does not slow down others. The rest waits with OverNamespaceLimit."""
+    """A cycle considers at most this many waiting gangs of one namespace, the first in order, so
+    that one tenant does not slow down others. The rest wait with the reason OverNamespaceLimit."""
 
     namespace_shape_limit: Annotated[int, Within(1)] = 4096
-    """The same, of different shapes: a gang that asks as none before it of its namespace counts as
-    the square of its number of tasks, since each is placed beside each other."""
+    """A cycle considers at most this cost of different shapes in one namespace. Each gang with a
+    new shape costs the square of its number of tasks, because each task is placed beside each
+    other."""
 
     topology_levels: Annotated[tuple[str, ...], Distinct()] = (
         "kubernetes.io/hostname",
@@ -133,19 +138,19 @@ class SchedulingSettings:
     level that holds it. Nodes without a level's label belong to no domain of that level."""
 
     gpu_models: tuple[str, ...] = ()
-    """Models of GPUs that Bireme does not know, or knows otherwise, each ``NAME=SPEED:DOLLARS``:
+    """Models of GPUs to add or override, each ``NAME=SPEED:DOLLARS``, such as ``R100=9.5:20``:
     words of the node label ``nvidia.com/gpu.product``, training speed relative to a V100, and
-    dollars an hour. ``R100=9.5:20``, for example. Gangs get the fastest GPUs that hold them."""
+    dollars an hour. Gangs get the fastest GPUs that hold them."""
 
     accelerators: tuple[str, ...] = ()
     """Extended resources that are accelerators beside those that Bireme knows, such as
-    ``example.com/npu``; with ``-`` in front, such that are none. ``*`` stands for any text.
-    Service, sizes, processes per node, GPUS columns and metrics count them."""
+    ``example.com/npu``. A ``-`` in front marks one that is no accelerator, and ``*`` stands for any
+    text. Service, sizes, processes per node, GPUS columns and metrics count accelerators."""
 
     gpu_units: Annotated[tuple[str, ...], Pairs()] = ()
-    """Which part of an accelerator a share is, each ``NAME=UNITS``, or in a file a mapping:
-    ``nvidia.com/mig-1g.10gb: 0.125``, for example. What is not named counts 1. A Queue that limits
-    ``bireme.dev/gpu`` limits the sum."""
+    """The part of an accelerator that one unit of a resource is, each ``NAME=UNITS``, or a mapping
+    in a file, such as ``nvidia.com/mig-1g.10gb: 0.125``. Other accelerators count 1. A Queue that
+    limits ``bireme.dev/gpu`` limits the sum."""
 
     node_pool_label: str = "bireme.dev/node-pool"
     """The node label that names node pools, for policies that choose among them. Nodes without it

@@ -11,13 +11,13 @@ Two limits end a cycle before it has considered every gang.
     NeverFits verdict come last: no gang waits for them. The first gang is always within the limit,
     whatever its shape.
 
-2.  **The time of a cycle** (:class:`Turns`). The cycle visits gangs in order until the time is up.
-    It does not reach the rest: they keep their last verdict, and no later gang passes them. In the
-    next cycle the missed namespaces go first, the most often missed before the others. The policy's
-    order then holds within a namespace, and between namespaces missed equally often. Two gangs
-    precede them all: the first gang that lost a node or is past its wait bound, and the gang with
-    the reservation. They keep their places whatever the rotation. So each namespace has its turn
-    after at most as many cycles as there are namespaces, and the wait bound still holds.
+2.  **The time of a cycle** (:class:`CycleBudget`). The cycle visits gangs in order until the time
+    is up. It does not reach the rest: they keep their last verdict, and no later gang passes them.
+    In the next cycle the missed namespaces go first, the most often missed before the others. The
+    policy's order then holds within a namespace, and between namespaces missed equally often. Two
+    gangs precede them all: the first gang that lost a node or is past its wait bound, and the gang
+    with the reservation. They keep their places whatever the rotation. So each namespace has its
+    turn after at most as many cycles as there are namespaces, and the wait bound still holds.
 
 The caller measures time; without a clock, as in the simulator, the time never ends.
 """
@@ -68,7 +68,7 @@ class OverLimitGang:
 
 
 def within_limit(
-    entries: Sequence[Ranked], settings: SchedulingSettings, turns: "Turns"
+    entries: Sequence[Ranked], settings: SchedulingSettings, turns: "CycleBudget"
 ) -> tuple[Sequence[Ranked], list[OverLimitGang]]:
     """Return the gangs within the limit of their namespace, and those over it, in their order."""
     by_namespace: dict[str, list[Ranked]] = {}
@@ -86,7 +86,7 @@ def within_limit(
 
 
 def _beyond(
-    entries: Sequence[Ranked], settings: SchedulingSettings, turns: "Turns"
+    entries: Sequence[Ranked], settings: SchedulingSettings, turns: "CycleBudget"
 ) -> list[OverLimitGang]:
     """Return the gangs of one namespace that are over its limit."""
     length, are_shapes_many = _length(entries, settings)
@@ -137,7 +137,7 @@ def _cost(gang: Gang, shapes: set[object]) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Turns:
+class CycleBudget:
     """The times and earlier cycles from which a cycle chooses the gangs that it visits.
 
     Attributes:
@@ -192,7 +192,7 @@ class Turns:
 
         return has_turn
 
-    def after(self, decision: Decision, now: float) -> "Turns":
+    def after(self, decision: Decision, now: float) -> "CycleBudget":
         """Return the turns of the cycle that follows ``decision``, made at ``now``."""
         verdicts = {h.gang.uid: (now, h) for h in decision.held if h.reason is Reason.NEVER_FITS}
         recent = {

@@ -170,7 +170,7 @@ def _task(gang: Gang, name: str) -> Task:
         if len(candidates) == 1:
             return candidates[0]
         names = ", ".join(task.name for task in gang.tasks)
-        raise WhatIfError(f"replicas: {gang.name} has tasks {names}; say of which, as NAME=COUNT")
+        raise WhatIfError(f"replicas: {gang.name} has tasks {names}; name one, as NAME=COUNT")
     for task in gang.tasks:
         if task.name == name:
             return task
@@ -322,7 +322,8 @@ def ask(
     """
     if readable is not None and gang.namespace not in readable:
         raise WhatIfError(
-            f"namespace: {gang.namespace!r} may not be read; ask for the right, or about another"
+            f"namespace: you may not read {gang.namespace!r}; ask for the right, or name another "
+            "namespace"
         )
     subject = apply_change(gang, change, snapshot)
     named = [_with_names(subject, attempt) for attempt in tries]

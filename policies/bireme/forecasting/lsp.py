@@ -6,8 +6,8 @@ Equation 1 of the paper of RLPTO and LSP, with 0.6 as its weight:
 
 The paper's GRU reads the last seven values. Ours reads a window of 24 (a day of hours, two hours of
 five-minute values) beside the values one season back and their mean over past seasons
-(:mod:`bireme.forecasting.networks`); its forecast starts as the seasonal-naive one, from which
-training moves it. ARIMA is fitted to all values on a log scale (:mod:`bireme.forecasting.arima`).
+(:mod:`bireme.forecasting.networks`); before training its forecast is the seasonal-naive one. ARIMA
+is fitted to all values on a log scale (:mod:`bireme.forecasting.arima`).
 """
 
 from dataclasses import dataclass

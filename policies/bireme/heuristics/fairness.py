@@ -1,9 +1,9 @@
 """Fair orders: the holder with the least goes next.
 
-Both rules fill an imagined cluster from empty: again and again they serve the next gang of the
-holder (user or queue) with the smallest dominant share. A holder's running gangs are served before
-its waiting ones; its gangs come by arrival. A gang's rank is its holder's share just before it is
-served. Running gangs count whether they are in the list or not.
+Both rules fill an imaginary empty cluster: repeatedly they serve the next gang of the holder (user
+or queue) with the smallest dominant share. A holder's running gangs are served before its waiting
+ones; its gangs come by arrival. A gang's rank is its holder's share just before it is served.
+Running gangs count whether they are in the list or not.
 """
 
 import math
@@ -32,7 +32,8 @@ class DominantResourceFairness:
 
 
 class FairShare:
-    """The queue with the smallest share for its weight first, in it the user with the least.
+    """The queue with the smallest share per weight first; within a queue, the user with the
+    smallest share.
 
     The score and the preemption priority are minus the queue's dominant share, divided by the
     queue's weight (1 if none is set). The cycle enforces guarantees of queues, for every order.

@@ -78,9 +78,7 @@ class ClaimDemands:
             return ResolvedClaims(plain)
         self.volumes.want()
         if not self.volumes.is_known:
-            message = (
-                "the operator has not read PersistentVolumeClaims and what belongs to them yet"
-            )
+            message = "the operator has not read PersistentVolumeClaims and related objects yet"
             return ResolvedClaims(plain, (Reason.CLAIM_NOT_READY, message))
         replicas_by_claim: Counter[str] = Counter()
         for task, used in tasks:
@@ -186,7 +184,7 @@ class ClaimDemands:
             missing = f'storageclass "{claim.spec.storage_class}" not found'
             return Demands(f"{source} has no volume yet: {missing}")
         if storage_class is None or storage_class.volume_binding_mode != "WaitForFirstConsumer":
-            return Demands(f"{source} is unbound, and is bound before its pods are placed")
+            return Demands(f"{source} is not bound yet; its class binds before pods are placed")
         node = claim.selected_node
         reserved = [
             v
@@ -198,7 +196,7 @@ class ClaimDemands:
             return demands
         requirement = Requirement("metadata.name", SelectorOperator.IN, (node,))
         demand = NodeDemand(
-            f"volume of claim {key[1]}, which is being made for node {node}",
+            f"volume of claim {key[1]}, which is being created for node {node}",
             (SelectorTerm(names=(requirement,)),),
         )
         return replace(demands, nodes=(*demands.nodes, demand))
@@ -213,7 +211,7 @@ class ClaimDemands:
         storage_class = self.volumes.classes.get(spec.storage_class)
         if storage_class is None or storage_class.volume_binding_mode != "WaitForFirstConsumer":
             # The claim is created with its pod and cannot be bound earlier.
-            return Demands(reasons=(f"{source}, which is bound once its pod exists",))
+            return Demands(reasons=(f"{source}, which is bound when its pod exists",))
         if not spec.is_readable:
             return Demands(reasons=(f"{source}, whose selector cannot be read",))
         candidates = list(reserved) or self.volumes.suitable(spec)[1]
@@ -224,13 +222,13 @@ class ClaimDemands:
                 source, spec, candidates, sharers, is_reserved=bool(reserved)
             )
         if sharers > 1:
-            return Demands(reasons=(f"{source}, which gets its volume with the first of its pods",))
+            return Demands(reasons=(f"{source}, which gets its volume with its first pod",))
         provisioning_terms = self._provisioning_terms(spec, storage_class)
         attachment = self._attachment(source, storage_class.provisioner)
         if provisioning_terms is None:
             return attachment
         # An existing volume needs no provisioning, but two claims may match the same volume.
-        reasons = (f"{source}, for which a volume may be found or made",) if candidates else ()
+        reasons = (f"{source}, for which a volume may be found or created",) if candidates else ()
         terms = tuple(term for v in candidates for term in _terms(v))
         demand = NodeDemand(
             f"{source}, of class {storage_class.metadata.name}", (*terms, *provisioning_terms)
@@ -263,7 +261,7 @@ class ClaimDemands:
             ),
         )
         if sharers > 1:
-            reason = f"{source}, which gets its volume with the first of its pods"
+            reason = f"{source}, which gets its volume with its first pod"
             return Demands(nodes=(demand,), reasons=(reason,))
         if is_reserved:
             return Demands(nodes=(demand,))

@@ -897,7 +897,7 @@ class ClusterState:
         ):
             return with_claims, resolved
         # Each pod may have its own volume: these are more kinds of pods than a plan can hold.
-        reason = "volumes of their own, which are of too many kinds to be planned"
+        reason = "the pods' own volumes, which are of too many kinds to be planned"
         return gated, replace(resolved, reasons=(reason, *resolved.reasons))
 
     def newcomers(self, group: GroupFacts) -> list[PodFacts]:

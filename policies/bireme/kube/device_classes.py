@@ -155,7 +155,8 @@ class DeviceClasses:
                 continue
             if resource[other] == resource[name]:
                 return replace(
-                    devices, reason=f"devices of class {name}, which {other} names alike"
+                    devices,
+                    reason=f"devices of class {name}, whose resource name class {other} has too",
                 )
             other_devices = self._matching(self.expressions(other))
             if devices.nodes.keys() & other_devices.nodes.keys():
@@ -179,10 +180,10 @@ class DeviceClasses:
             for device in spec.devices or ():
                 answers = [selects(text, spec.driver, device) for text in expressions]
                 if None in answers:
-                    reason = reason or "whose selectors cannot be told here"
+                    reason = reason or "whose selectors Bireme cannot evaluate"
                 elif all(answers) and not self._is_plain(spec, device):
                     reason = (
-                        reason or "some of which are shared, divided, tainted or of several nodes"
+                        reason or "some of which are shared, divided, tainted or on several nodes"
                     )
                 elif all(answers) and spec.node_name is not None:
                     node_of[spec.driver, spec.pool.name, device.name] = spec.node_name

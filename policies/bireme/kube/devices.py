@@ -218,7 +218,7 @@ class Devices:
         if any(used.devices for _, used in tasks):
             self.want()
             if not self.is_known:
-                message = "the operator has not read ResourceSlices and what belongs to them yet"
+                message = "the operator has not read ResourceSlices and related objects yet"
                 return ResolvedClaims(plain, (Reason.CLAIM_NOT_READY, message))
         elif not self.asks(plain):
             return ResolvedClaims(plain)
@@ -256,7 +256,7 @@ class Devices:
             named = claim.resource_claim_name
             if (namespace, named) not in self.claims:
                 return Demands(f'resourceclaim "{named}" not found')
-            return Demands(reasons=(f"{source}, which is not made for each pod",))
+            return Demands(reasons=(f"{source}, which several pods may share",))
         if claim.resource_claim_template_name is None:
             return Demands(reasons=(f"{source}, which is not made from a template",))
         template = self.templates.get((namespace, claim.resource_claim_template_name))
@@ -264,7 +264,7 @@ class Devices:
             named = claim.resource_claim_template_name
             return Demands(f'resourceclaimtemplate "{named}" not found')
         if template.constraints:
-            return Demands(reasons=(f"{source}, whose devices must be alike or unlike",))
+            return Demands(reasons=(f"{source}, whose constraints compare devices",))
         request: dict[str, int] = {}
         nodes: list[NodeDemand] = []
         for device_request in template.requests or ():
@@ -280,13 +280,13 @@ class Devices:
     ) -> Demands:
         exactly = device_request.exactly
         if exactly is None:
-            return Demands(reasons=(f"{source}, which has alternatives",))
+            return Demands(reasons=(f"{source}, which lists alternatives",))
         name = exactly.device_class_name
         if name not in self._classes.classes:
             return Demands(f"{source}: device class {name} does not exist")
         odd = exactly.capacity is not None or bool(exactly.derived_attributes)
         if exactly.allocation_mode not in (None, "ExactCount") or exactly.admin_access or odd:
-            return Demands(reasons=(f"{source}, which asks for more than so many devices",))
+            return Demands(reasons=(f"{source}, which asks for more than a number of devices",))
         matched = self._classes.of_class(name)
         if matched.reason:
             return Demands(reasons=(matched.reason,))
@@ -300,7 +300,7 @@ class Devices:
         if texts:
             selected = self._of_selectors(namespace, name, texts)
             if selected is None:
-                return Demands(reasons=(f"{source}, whose selectors cannot be told here",))
+                return Demands(reasons=(f"{source}, whose selectors Bireme cannot evaluate",))
             for node, number in selected.in_part.items():
                 if number >= count:
                     reason = f"{source}, which selects some devices of node {node} and not others"

@@ -86,5 +86,5 @@ def refusal(
                 return f"budgets {other} and {budget.name} both cover pod {pod.key[1]}"
         going = len(covered_pods) + sum(budget.covers(pod) for pod in earlier)
         if covered_pods and going > budget.allowed:
-            return f"budget {budget.name} lets {budget.allowed} pods go, {going} would have to"
+            return f"budget {budget.name} allows {budget.allowed} evictions, {going} are needed"
     return ""

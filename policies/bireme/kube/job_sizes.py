@@ -60,17 +60,17 @@ def of_pods(key: Key, spec: TrainingJobSpec, templates: Iterable[bytes]) -> Faul
     task = max(spec.tasks, key=_max_replicas)
     if (variable := shape.tf_config_bytes({})) > MAX_VARIABLE_BYTES:
         return Reason.TOO_LARGE, (
-            f"spec.rendezvous tensorflow gives every pod the addresses of all replicas, a TF_CONFIG"
-            f" of {variable} bytes, more than the {MAX_VARIABLE_BYTES} with which a program surely"
-            f" starts; at most {shape.max_fitting(task)} replicas of task {task.name} fit: take"
-            " fewer and larger ones, shorter names, or another rendezvous"
+            "spec.rendezvous tensorflow gives every pod the addresses of all replicas, a "
+            f"TF_CONFIG of {variable} bytes, more than the {MAX_VARIABLE_BYTES} with which every "
+            f"program can start; at most {shape.max_fitting(task)} replicas of task {task.name} "
+            "fit: use fewer and larger replicas, shorter names, or another rendezvous"
         )
     if (whole := shape.gang_bytes({})) > MAX_GANG_BYTES:
         return Reason.TOO_LARGE, (
-            f"spec.tasks: all pods together are {whole / 1024**2:.0f} MiB, more than the"
-            f" {MAX_GANG_BYTES // 1024**2} MiB that one job may take of etcd; at most"
-            f" {shape.max_fitting(task)} replicas of task {task.name} fit: take fewer,"
-            " or make its template smaller"
+            f"spec.tasks: all pods together are {whole / 1024**2:.0f} MiB, more than the "
+            f"{MAX_GANG_BYTES // 1024**2} MiB that one job may take of etcd; at most "
+            f"{shape.max_fitting(task)} replicas of task {task.name} fit: use fewer, or make its "
+            "template smaller"
         )
     return None
 

@@ -67,10 +67,10 @@ def _statement(
             return value
         text = cleaned(str(value))[:40]
         if type(value) is int and value > maximum and name == fields[1]:
-            faults.append(f"{name} of {title} is {text}, and counts as {maximum}, the most")
+            faults.append(f"{name} of {title} is {text} and counts as the maximum, {maximum}")
             return maximum
         faults.append(
-            f"{name} of {title} is {text}, not {minimum} to {maximum}, and is not counted"
+            f"{name} of {title} is {text}, outside {minimum} to {maximum}, and is ignored"
         )
         return None
 

@@ -287,7 +287,7 @@ def with_other_gates(gang: Gang, gates_by_pod: Mapping[Key, tuple[str, ...]]) ->
         if len(gates_by_pod) == 1
         else f"{len(gates_by_pod)} pods ({first}, ...) wait"
     )
-    message = f"{gang.fault[1]}; {which} behind scheduling gates of others: {', '.join(gates)}"
+    message = f"{gang.fault[1]}; {which} for others to remove scheduling gates: {', '.join(gates)}"
     return replace(gang, fault=(Reason.WAITING_FOR_PODS, message))
 
 
@@ -382,8 +382,8 @@ def _too_few_of(
 
 def _too_many(shapes: int) -> tuple[Reason, str]:
     return Reason.SPEC_INVALID, (
-        f"the pods are of {shapes} kinds by label {names.TASK_LABEL}, requests and node demands, "
-        f"and a plan holds {MAX_PLANNED_TASKS}: make more of them alike"
+        f"the pods have {shapes} combinations of label {names.TASK_LABEL}, requests and node "
+        f"demands, and a plan holds {MAX_PLANNED_TASKS}; use fewer combinations"
     )
 
 

@@ -56,7 +56,7 @@ def of_job(
         return Resumability(True, "the operator's setting assumeResumable is true")
     return Resumability(
         False,
-        "it has neither said so (spec.runPolicy.resumable: true) nor reported a checkpoint",
+        "spec.runPolicy.resumable is not set, and it has reported no checkpoint",
     )
 
 
@@ -64,7 +64,7 @@ def of_group(annotation: str | None) -> Resumability:
     """Return whether the gang of a PodGroup can resume, by the value of its annotation."""
     name = names.RESUMABLE
     if annotation is None:
-        return Resumability(False, f"annotation {name} does not say so")
+        return Resumability(False, f"annotation {name} is not set")
     return Resumability(annotation == "true", f"annotation {name} is {cleaned(annotation)[:32]}")
 
 

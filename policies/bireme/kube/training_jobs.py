@@ -144,7 +144,7 @@ class JobFacts:
         for pods_of_task in self.pods:
             if pods_of_task.differences:
                 text = text_of(pods_of_task.task.name, pods_of_task.differences)
-                return Reason.PODS_REFUSED, f"{text}; a dry run asks again every minute"
+                return Reason.PODS_REFUSED, f"{text}; a dry run checks again every minute"
         return None
 
     def with_pods(self, pods: tuple[TaskPods, ...]) -> "JobFacts":

@@ -29,7 +29,7 @@ from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
 from bireme import registry
-from bireme.core.canary import Deciders
+from bireme.core.canary import PolicySet
 from bireme.core.cycle import run_cycle
 from bireme.core.estimates import RuntimeHistory
 from bireme.core.gangs import Gang
@@ -108,7 +108,7 @@ class _TurnBasedSimulation:
             # The cycle takes these gangs first in any order, so the agent cannot choose them.
             queues = QueueTree(now.queues, now.queue_usage, now.total, now.nodes.accelerators)
             obstacle = partial(
-                start_obstacle, snapshot=now, queues=queues, placer=Deciders(self._policy, now)
+                start_obstacle, snapshot=now, queues=queues, placer=PolicySet(self._policy, now)
             )
             overdue = OverdueLine(now, self.candidates, queues, obstacle).waiting
             self._choose([g for g in self.candidates if g.displaced or g.uid in overdue])

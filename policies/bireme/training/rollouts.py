@@ -50,8 +50,8 @@ class Episodes:
     def __init__(self, env: VecEnv, seed: int, replicas: int = 1) -> None:
         if replicas < 1 or env.count % replicas:
             raise SettingError(
-                f"replicas: {env.count} envs cannot be {replicas} copies each; make the "
-                "number of envs a multiple of it"
+                f"replicas: {env.count} envs are not a multiple of {replicas} replicas; change "
+                "one of the numbers"
             )
         self.env, self.replicas = env, replicas
         self._draws = np.random.default_rng(seed)
@@ -148,8 +148,8 @@ def play(env: VecEnv, seeds: Sequence[int], act: Callable[[Observation], Actions
 def never_ends(episodes: Episodes) -> SettingError:
     """Return the error for an episode without an end after the maximum steps."""
     return SettingError(
-        f"env {int(episodes.rows[0])} is not over after {MAX_EPISODE} steps; let the env "
-        "forbid actions that never lead on"
+        f"env {int(episodes.rows[0])} is not over after {MAX_EPISODE} steps; let the env forbid "
+        "actions without effect"
     )
 
 

@@ -177,7 +177,7 @@ def test_a_leader_decides_in_the_converted_job_where_it_did_before() -> None:
     assert "successPolicy" not in decided["spec"]["runPolicy"]
     every, notes = job(tasks=[task("chief", 1), task("worker", 2)], plugins=plugin)
     assert every["spec"]["runPolicy"]["successPolicy"] == "AllReplicas"
-    assert "chief, which leads, decides" in text_of(notes, "spec.policies")
+    assert "the leader chief decides" in text_of(notes, "spec.policies")
     led_by_nobody, _ = job(tasks=[task("worker", 2)])
     assert "successPolicy" not in led_by_nobody["spec"]["runPolicy"]
 
@@ -216,7 +216,7 @@ def test_a_plugin_without_a_counterpart_leaves_something_to_do(plugin: str) -> N
         ({"tasks": [task("Worker_1", 1)]}, r"tasks\.0\.name would be 'Worker_1'"),
         ({"tasks": [task("worker", 0)]}, r"replicas would be 0"),
         ({"minAvailable": 5}, "spec.minAvailable is 5, its tasks have 4 replicas"),
-        ({"tasks": "many"}, "is not as Volcano has it"),
+        ({"tasks": "many"}, "does not have the form of Volcano's API"),
     ],
 )
 def test_a_job_that_cannot_be_converted_is_named(spec: dict[str, Any], words: str) -> None:

@@ -88,7 +88,7 @@ def test_lists_are_unfolded_and_what_is_no_manifest_is_refused() -> None:
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}}
     listed = {"apiVersion": "v1", "kind": "List", "items": [service, service]}
     assert len(manifests(yaml.safe_dump(listed), "x.yaml")) == 2
-    with pytest.raises(ManifestError, match=r"x\.yaml: is no YAML"):
+    with pytest.raises(ManifestError, match=r"x\.yaml: is not YAML"):
         manifests("a: [", "x.yaml")
     with pytest.raises(ManifestError, match="without a kind"):
         manifests("- 1", "x.yaml")

@@ -50,7 +50,7 @@ def test_an_elastic_gang_goes_on_with_what_is_left() -> None:
     snapshot = cluster(2, (gang, {"n0": 2, "n1": 2, "anchor": "n0"}))
     (move,) = preview(snapshot, ["n1"], POLICY)
     assert move.effect == "shrinks"
-    assert move.message == "goes on with 2 replicas"
+    assert move.message == "continues with 2 replicas"
 
 
 def test_an_elastic_gang_that_loses_its_first_replica_starts_again() -> None:

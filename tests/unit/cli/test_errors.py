@@ -128,7 +128,7 @@ def test_module_with_a_syntax_error_is_one_line(
     assert main(["simulate", *TRACE, *NODES, "--policy", "half_written:Mine"]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1
-    assert "argument --policy: 'half_written:Mine' cannot be made: SyntaxError" in error
+    assert "argument --policy: 'half_written:Mine' cannot be created: SyntaxError" in error
 
 
 def test_program_itself_exits_with_the_status_and_no_traceback() -> None:

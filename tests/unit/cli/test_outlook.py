@@ -44,7 +44,7 @@ def test_every_gang_that_waits_is_told_when_and_for_what(
     printed = capsys.readouterr()
     title, assumed, _, *table = printed.out.splitlines()
     assert title.startswith(f"3 gangs wait at {clock_time(NOW + 120)}; 2 have a start by combined")
-    assert assumed.startswith("Nobody arrives in this")
+    assert assumed.startswith("The forecast assumes that no gangs arrive")
     first, second = clock_time(NOW + 600), clock_time(NOW + 720)
     assert [" ".join(line.split()) for line in table] == [
         "POS GANG QUEUE GPUS WAITS FOR STARTS",

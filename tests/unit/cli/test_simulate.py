@@ -147,7 +147,7 @@ def test_table_of_node_pools_shows_node_hours(capsys: pytest.CaptureFixture[str]
     [
         (("--pools", "3"), "argument --pools: pools is '3', of which '3' is no MIN"),
         (("--pools", "1", "--floor", "lps"), "argument --floor: no floor is called 'lps'; did you"),
-        (("--floor", "lsp"), "argument --floor: 'lsp' of which node pools?"),
+        (("--floor", "lsp"), "argument --floor: has no effect without --pools"),
     ],
 )
 def test_pools_that_cannot_be_are_refused(
@@ -253,7 +253,7 @@ def test_class_that_cannot_be_made_is_one_line(
     assert main([*SMALL, "--policy", name]) == 2
     error = capsys.readouterr().err
     assert error == (
-        f"bireme: argument --policy: {name!r} cannot be made: ZeroDivisionError: no luck\n"
+        f"bireme: argument --policy: {name!r} cannot be created: ZeroDivisionError: no luck\n"
     )
 
 

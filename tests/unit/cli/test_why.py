@@ -101,7 +101,7 @@ def test_a_learned_range_says_how_many_starts_such_ranges_hold(
 
 
 def test_a_start_of_which_nobody_can_say_anything_is_shown_as_such() -> None:
-    assert "nobody can say" in explained(waiting("a", 1)).text()
+    assert "unknown: no places are kept for it yet" in explained(waiting("a", 1)).text()
 
 
 def test_the_queue_shows_what_it_holds_and_what_is_full() -> None:
@@ -125,7 +125,7 @@ def test_one_that_runs_tells_where_and_how_far() -> None:
 
 
 def test_a_job_nobody_has_looked_at_asks_for_the_operator() -> None:
-    assert "is the operator running" in explained(job("new")).text()
+    assert "does an operator run and lead?" in explained(job("new")).text()
 
 
 def test_where_others_may_not_be_seen_the_own_place_is_still_shown() -> None:
@@ -168,7 +168,7 @@ def test_the_table_has_a_line_per_gang() -> None:
                               "START", "REASON"]  # fmt: skip
     assert row.split() == ["1", "team", "a", "q", "8", "0.5", "30", "min", "-",
                            "WaitingForCapacity"]  # fmt: skip
-    assert table([], NOW) == "Nobody waits.\n"
+    assert table([], NOW) == "No job waits.\n"
 
 
 @pytest.mark.parametrize(

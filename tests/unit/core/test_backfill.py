@@ -93,16 +93,16 @@ def test_a_gang_that_fits_but_must_wait_is_held_with_or_without_words() -> None:
     assert reason(snapshot, "long", explain=False) is Reason.WAITING_BEHIND
     (_, hold) = decide(snapshot).held
     assert hold.message == (
-        "fits now, but would take places kept for default/wide from 1970-01-01T00:01:40Z on; "
-        "a spec.estimatedDuration that ends before lets it start; 1 ahead"
+        "fits now, but would take places kept for default/wide from 1970-01-01T00:01:40Z on; it "
+        "may start with a spec.estimatedDuration that ends before then; 1 ahead"
     )
 
 
 def test_nobody_is_told_to_end_before_a_moment_that_is_not_known() -> None:
     (_, hold) = decide(half_full(gang("long", 8, 500.0), ends=None)).held
     assert hold.message == (
-        "fits now, but would take places kept for default/wide as soon as what runs there ends, "
-        "which is not known; 1 ahead"
+        "fits now, but would take places kept for default/wide, which become free at an unknown "
+        "time; 1 ahead"
     )
 
 
@@ -157,7 +157,7 @@ def test_not_even_a_short_gang_takes_that_part_of_the_limit() -> None:
     snapshot = half_full(gang("short", 2, 50.0), queues=LIMITED)
     assert admitted(snapshot) == []
     assert decide(snapshot).held[1].message == (
-        "fits now, but what its queue may still hold is kept for default/wide; 1 ahead"
+        "fits now, but the rest of the limit of its queue is kept for default/wide; 1 ahead"
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bireme.core.canary import Deciders
+from bireme.core.canary import PolicySet
 from bireme.core.cycle import run_cycle
 from bireme.core.gangs import Gang
 from bireme.core.placement import FreeCapacity, Placement
@@ -124,7 +124,7 @@ def test_the_canarys_gangs_exchange_their_places_and_nobody_else_moves(
     for snapshot in moments(policy, todo):
         gangs = [*snapshot.waiting, *(held.gang for held in snapshot.running)]
         plain = COMBINED.orderer.order(gangs, snapshot)
-        mixed = Deciders(policy, snapshot).order(gangs, snapshot)
+        mixed = PolicySet(policy, snapshot).order(gangs, snapshot)
         for before, after in zip(plain, mixed, strict=True):
             is_own = before.gang.queue in OWN
             assert is_own == (after.gang.queue in OWN)

@@ -45,7 +45,7 @@ OWNER = replace(a_gang("owner", a_task(8), arrived=63 * HOUR), queue="owed")
 @pytest.mark.parametrize("evictions", [0, 10, 1000])
 def test_no_number_of_evictions_keeps_a_queue_from_its_guarantee(evictions: int) -> None:
     (stop,) = stops(OWNER, evictions=evictions)
-    assert stop.message.endswith("whose queue takes back its guarantee")
+    assert stop.message.endswith("whose queue reclaims its guarantee")
 
 
 def test_a_class_waits_until_the_backoff_grants_another_stop() -> None:

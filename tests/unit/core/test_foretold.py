@@ -34,21 +34,21 @@ QUEUES = {
         pytest.param(
             "default",
             ((GPU, 13),),
-            f"minResources asks more than queue 'lab' may ever hold: 13 {GPU}, its limit is 12",
+            f"minResources asks for more than queue 'lab' may ever hold: 13 {GPU}, its limit is 12",
             id="beyond-the-limit-of-a-queue-above",
         ),
         pytest.param(
             "free",
             (("cpu", 1000), (GPU, 17)),
-            f"minResources asks more than the cluster may ever offer: 17 {GPU}, all nodes together"
-            f" offer 16 {GPU}",
+            f"minResources asks for more than the cluster may ever offer: 17 {GPU}, all nodes "
+            f"together offer 16 {GPU}",
             id="beyond-all-nodes",
         ),
         pytest.param(
             "free",
             (("example.com/quantum", 1),),
-            "minResources asks more than the cluster may ever offer: 1 example.com/quantum, all"
-            " nodes together offer 0 example.com/quantum",
+            "minResources asks for more than the cluster may ever offer: 1 example.com/quantum, "
+            "all nodes together offer 0 example.com/quantum",
             id="what-no-node-offers",
         ),
         pytest.param("default", ((GPU, 12),), "1 of 3", id="at-the-limit"),

@@ -95,7 +95,7 @@ def test_a_node_that_the_gang_may_not_use_is_refused() -> None:
     decision = run_cycle(snapshot, Policy(Fifo(), answers(on([0], [1])), rules=RULES))
     (admit,) = decision.admitted
     assert admit.placement.by_task(snapshot.nodes) == {"worker": ("n1",)}
-    assert "may go" in decision.fallback
+    assert "cannot take one of its replicas" in decision.fallback
 
 
 def test_two_tasks_that_over_commit_a_node_only_together_are_refused() -> None:
@@ -199,7 +199,7 @@ def test_what_a_sizer_wants_is_kept_between_minimum_and_maximum(wanted: int, sta
 def test_a_size_that_is_no_whole_number_is_reported_with_the_uid_of_its_gang() -> None:
     _, fault = starts_with(Wants(lambda _: {"job": {"worker": 2.5}}), elastic(4, 1, 8))
     assert fault.endswith(
-        "it wants 2.5 replicas of a task of the gang with uid job, no whole number"
+        "it wants 2.5 replicas of a task of the gang with uid job, which is not a whole number"
     )
 
 

@@ -28,16 +28,16 @@ def test_a_gang_that_passes_another_by_the_history_says_so() -> None:
     passes = "8 worker planned on node n0, ahead of default/wide without delaying it"
     assert message_of(2500.0, is_learned=False) == passes
     assert message_of(2500.0, is_learned=True) == (
-        f"{passes}; expected to run 42 min, as nine in ten of like runs"
+        f"{passes}; expected to run at most 42 min, like 90 % of similar runs"
     )
 
 
 def test_a_gang_that_must_wait_because_of_the_history_says_so() -> None:
     waits = "fits now, but would take places kept for default/wide from 1970-01-01T02:46:40Z on; "
-    remedy = "a spec.estimatedDuration that ends before lets it start; 1 ahead"
+    remedy = "it may start with a spec.estimatedDuration that ends before then; 1 ahead"
     assert message_of(20_000.0, is_learned=False) == f"{waits}{remedy}"
     assert message_of(20_000.0, is_learned=True) == (
-        f"{waits}expected to run 6 h, as nine in ten of like runs; {remedy}"
+        f"{waits}expected to run at most 6 h, like 90 % of similar runs; {remedy}"
     )
 
 

@@ -67,20 +67,23 @@ def test_it_starts_on_another_node_and_says_nothing_of_it() -> None:
 
 
 def test_what_waits_says_which_nodes_it_is_kept_off_and_what_helps() -> None:
-    when = "for maintenance from 1970-01-01T02:00:00Z to 1970-01-01T04:00:00Z"
+    when = "from 1970-01-01T02:00:00Z to 1970-01-01T04:00:00Z"
     only = a_gang("only", a_task(8))
     (held,) = decide(a_world(only, nodes=ONE)).held
     assert (held.gang, held.reason, held.position) == (only, Reason.MAINTENANCE_AHEAD, None)
-    remedy = "a spec.estimatedDuration that ends before lets it start there"
-    assert held.message == f"kept off node n0 {when}; {remedy}"
+    remedy = "it may start there with a spec.estimatedDuration that ends before then"
+    assert held.message == f"may not use node n0 because of maintenance {when}; {remedy}"
     (begun,) = decide(a_world(only, nodes=ONE, now=3 * HOUR)).held
-    assert (begun.reason, begun.message) == (Reason.MAINTENANCE_AHEAD, f"kept off node n0 {when}")
+    assert (begun.reason, begun.message) == (
+        Reason.MAINTENANCE_AHEAD,
+        f"may not use node n0 because of maintenance {when}",
+    )
     (never,) = decide(a_world(a_gang("large", a_task(1, 99)), nodes=ONE)).held
     assert never.reason is Reason.NEVER_FITS
     full = runs(a_world(a_gang("next", a_task(8)), nodes=TWO), a_gang("full", a_task(8)), {"n1": 8})
     (held,) = decide(full).held
     assert held.reason is Reason.WAITING_FOR_CAPACITY
-    assert held.message.endswith(f"; kept off node n0 {when}; {remedy}")
+    assert held.message.endswith(f"; may not use node n0 because of maintenance {when}; {remedy}")
 
 
 def at_begin(nodes: list[Node] | None = None) -> ClusterSnapshot:

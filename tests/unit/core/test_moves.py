@@ -85,8 +85,8 @@ def test_a_gang_moves_to_faster_gpus_that_nobody_else_wants_and_says_what_it_gai
     assert (stop.gang.name, stop.reason) == ("job", Reason.FASTER_GPUS)
     assert stop.message == (
         "stopped after 60 min to start again on NVIDIA-H100-80GB-HBM3, 3.7 times as fast as "
-        "Tesla-V100-SXM2-32GB: no gang waits for them, and the restart pays even if no checkpoint "
-        "was saved, should it run for as long again"
+        "Tesla-V100-SXM2-32GB: no gang waits for those GPUs, and the restart saves time even "
+        "without a checkpoint if the gang runs for as long again"
     )
     staying = replace(make_policy(snapshot.settings), may_move=False)
     assert run_cycle(snapshot, staying).actions == ()

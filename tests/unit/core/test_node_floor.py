@@ -59,7 +59,7 @@ def test_a_forecast_raises_by_no_more_than_the_step_within_an_hour() -> None:
     state = forecast(12.0)
     first = floor(bounds, state, NOW)
     assert (outcome(first), first.step) == ((7, 7, Reason.RAISED), 3)
-    assert first.message.endswith("at most 12, of which 3 more an hour may be asked for")
+    assert first.message.endswith("at most 12, but maxStep allows 3 more nodes an hour")
     spent = replace(state, replicas=7, raised=((NOW, 3),))
     assert outcome(floor(bounds, spent, NOW + 60)) == (7, 7, Reason.AT_FLOOR)
     later = replace(spent, forecast=hours(12.0, 12.0))
@@ -70,7 +70,7 @@ def test_waiting_gangs_raise_the_target_at_once_within_its_maximum() -> None:
     bounds = replace(BOUNDS, max_step=1)
     decision = floor(bounds, PoolState(4, 4, gang_nodes=12), NOW)
     assert (outcome(decision), decision.step) == ((12, 12, Reason.RAISED), 0)
-    assert "12 asked for by waiting gangs" in decision.message
+    assert "12 needed by waiting gangs" in decision.message
     assert floor(bounds, PoolState(4, 4, gang_nodes=99), NOW).replicas == 20
 
 
@@ -82,7 +82,7 @@ def test_what_a_forecast_adds_to_waiting_gangs_counts_as_its_step() -> None:
 def test_at_its_maximum_a_pool_says_that_more_is_asked_for() -> None:
     decision = floor(BOUNDS, forecast(25.0, replicas=20), NOW)
     assert outcome(decision) == (20, 20, Reason.AT_MAX)
-    assert decision.message.startswith("20 nodes, and max is 20: 4 in use or kept, ")
+    assert decision.message.startswith("20 nodes, the maximum: 4 in use or kept, ")
 
 
 def test_a_target_above_the_maximum_is_left_alone() -> None:
@@ -90,7 +90,7 @@ def test_a_target_above_the_maximum_is_left_alone() -> None:
     decision = floor(replace(BOUNDS, scale_in=True), state, NOW)
     assert outcome(decision) == (20, 30, Reason.ABOVE_MAX)
     assert decision.message.startswith(
-        "the target asks for 30 nodes, max is 20; it is left alone; 4 in use or kept"
+        "the target asks for 30 nodes, above max 20, and is not changed; 4 in use or kept"
     )
 
 
@@ -136,15 +136,18 @@ def test_empty_nodes_stay_as_far_as_the_floor_asks_for_them() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"forecast_made": NOW - STALE_AFTER_SECONDS - 1}, "the forecast is 27 h old and not used"),
-        ({"forecast_made": NOW + HOUR + 1}, "the forecast is from the future and not used"),
+        (
+            {"forecast_made": NOW - STALE_AFTER_SECONDS - 1},
+            "the forecast is 27 h old and is not used",
+        ),
+        ({"forecast_made": NOW + HOUR + 1}, "the forecast is from the future and is not used"),
         ({"forecast_made": None}, "there is no forecast"),
         ({"forecast_made": -math.inf}, "there is no forecast"),
         ({"forecast": ()}, "there is no forecast"),
-        ({"forecast": hours(9.0, start=NOW - 2 * HOUR)}, "says nothing of the next 10 min"),
-        ({"forecast": hours(math.nan)}, "the forecast is no number of nodes and not used"),
-        ({"forecast": hours(math.inf)}, "the forecast is no number of nodes and not used"),
-        ({"forecast": hours(-1.0)}, "the forecast is no number of nodes and not used"),
+        ({"forecast": hours(9.0, start=NOW - 2 * HOUR)}, "does not cover the next 10 min"),
+        ({"forecast": hours(math.nan)}, "the forecast is not a number of nodes and is not used"),
+        ({"forecast": hours(math.inf)}, "the forecast is not a number of nodes and is not used"),
+        ({"forecast": hours(-1.0)}, "the forecast is not a number of nodes and is not used"),
     ],
 )
 def test_a_forecast_that_cannot_be_used_counts_for_nothing_and_is_reported(
@@ -220,7 +223,7 @@ def test_headroom_is_kept_free_beyond_the_demand() -> None:
     decision = floor(bounds, PoolState(4, 4, demand=3.25), NOW)
     assert outcome(decision) == (5, 5, Reason.RAISED)
     assert decision.step == 0
-    assert "3.25 asked for and 1.5 kept free" in decision.message
+    assert "3.25 needed in all and 1.5 kept free" in decision.message
     assert floor(bounds, PoolState(5, 4, demand=3.5 + 1e-12), NOW).floor == 5
     assert floor(bounds, PoolState(4, 4, demand=19.0), NOW).replicas == 20
 

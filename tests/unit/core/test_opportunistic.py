@@ -90,7 +90,8 @@ def test_a_gang_that_can_be_stopped_runs_in_reserved_places_until_the_blocked_on
     assert admit.passed is not None
     assert admit.passed.uid == "wide"
     assert admit.message == (
-        "8 worker planned on node n0, in places reserved for default/wide; stops once that fits"
+        "8 worker planned on node n0, in places reserved for default/wide; stops when that gang "
+        "fits"
     )
     # 2. While the other gang runs, it runs.
     snapshot = half_full(wide(), lent=lent_to(small()))
@@ -102,7 +103,7 @@ def test_a_gang_that_can_be_stopped_runs_in_reserved_places_until_the_blocked_on
     assert isinstance(stop, Preempt)
     assert stop.gang.uid == "small"
     assert stop.message == (
-        "stopped to make room for default/wide, which its places are reserved for"
+        "stopped to make room for default/wide, for which its places were reserved"
     )
     assert hold.reason is Reason.WAITING_FOR_PREEMPTION
 

@@ -46,7 +46,7 @@ def test_a_gang_of_a_higher_class_stops_a_lower_one_and_waits_for_its_places() -
     assert hold.reason is Reason.WAITING_FOR_PREEMPTION
     assert hold.reservation is not None
     assert hold.reservation.placement.by_task(snapshot.nodes) == {"worker": ("n0",)}
-    assert hold.message == "1 worker start once those have left that make room for it: default/low"
+    assert hold.message == "1 worker start when the gangs that make room have stopped: default/low"
 
 
 class Explains(InOrder):
@@ -58,7 +58,7 @@ class Explains(InOrder):
 
     def order(self, gangs: Sequence[Gang], snapshot: ClusterSnapshot) -> list[Ranked]:
         ranked = super().order(gangs, snapshot)
-        return [replace(each, why=partial(self.why, each.gang)) for each in ranked]
+        return [replace(each, explain=partial(self.why, each.gang)) for each in ranked]
 
 
 def short_ones_first(gang: Gang) -> tuple[ScoreFactor, ...]:
@@ -92,7 +92,7 @@ def test_a_victim_reads_by_what_the_other_one_may_stop_it_if_the_policy_says(
     ("queues", "expected"),
     [
         ((Queue("ours", user_priority=9), Queue("theirs", user_priority=8)), "user priority"),
-        ((Queue("ours", guaranteed={GPU: 8}), Queue("theirs")), "takes back its guarantee"),
+        ((Queue("ours", guaranteed={GPU: 8}), Queue("theirs")), "reclaims its guarantee"),
     ],
 )
 def test_a_victim_reads_of_the_queue_where_that_may_stop_it(
@@ -116,7 +116,7 @@ def test_neither_side_of_a_preemption_reads_names_of_another_namespace() -> None
         "theirs": f"stopped to make room for a job of another namespace, {HIGHER}",
     }
     message = hold_of(decision, "urgent").message
-    assert message.endswith("that make room for it: default/mine, 1 of other namespaces")
+    assert message.endswith("that make room have stopped: default/mine, 1 of other namespaces")
 
 
 @pytest.mark.parametrize("claim", [0.4, 0.5, 0.6])

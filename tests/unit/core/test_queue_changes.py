@@ -84,16 +84,16 @@ def test_a_queue_says_why_it_admits_nothing_and_how_much_it_holds_beyond_its_lim
     usage = {"team": {GPU: 12, "cpu": 4000}, "lab": {GPU: 4}, "gone": {GPU: 4}}
     tree = QueueTree({each.name: each for each in queues}, usage, {GPU: 100})
     gone = "which does not exist; create that queue or change the parent"
-    over = "uses 12 nvidia.com/gpu of limit 8 nvidia.com/gpu: nothing starts until that is less"
+    over = "uses 12 nvidia.com/gpu of limit 8 nvidia.com/gpu: no gang starts until it uses less"
     assert {each.name: queue_obstacle(each, tree) for each in queues} == {
-        "org": (Reason.OVER_QUEUE_LIMIT, f"{over}, and what runs goes on"),
+        "org": (Reason.OVER_QUEUE_LIMIT, f"{over}, and running gangs continue"),
         "team": (
             Reason.OVER_QUEUE_LIMIT,
-            f"queue 'org' above it {over}, and what runs goes on",
+            f"queue 'org' above it {over}, and running gangs continue",
         ),
         "closed": (
             Reason.QUEUE_CLOSED,
-            "spec.state is Closed: nothing starts, and what runs goes on",
+            "spec.state is Closed: no gang starts, and running gangs continue",
         ),
         "orphan": (
             Reason.QUEUE_INVALID,

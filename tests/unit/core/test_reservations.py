@@ -138,7 +138,7 @@ def test_a_later_gang_that_has_outrun_its_estimate_counts_as_ending_now(now: flo
     snapshot = held(snapshot, "a", {"n0": 8}, 5.0, started=1.0)
     assert kept_for(snapshot, "wide") == (now, {"worker": ("n0",)})
     assert hold_of(decide(snapshot), "wide").message.endswith(
-        "kept for it: node n0, as soon as what runs there ends"
+        "kept for it: node n0, free when the gangs there end"
     )
 
 

@@ -63,7 +63,7 @@ def test_classes_queues_and_guarantees_ask_for_no_consent() -> None:
     assert stop.message.endswith("whose queue has a higher user priority")
     owed = (Queue("default"), Queue("high", guaranteed={GPU: 8}))
     (stop,) = decide(replace(EQUAL, queue="high"), CombinedPriority(), owed).preempted
-    assert stop.message.endswith("whose queue takes back its guarantee")
+    assert stop.message.endswith("whose queue reclaims its guarantee")
     negative = decide(EQUAL, CombinedPriority(), priority=-1)
     assert negative.preempted, "a class below 0 is below 0"
 

@@ -51,7 +51,7 @@ def test_a_gang_too_large_for_the_cluster_with_its_pools_at_their_most_never_fit
     gang = a_gang("job", a_task(100))
     hold = hold_of(after(racks(1, 1), gang, growable=(a_pool(room=2, coming=1),)))
     assert (hold.reason, hold.position) == (Reason.NEVER_FITS, None)
-    assert "the empty cluster, with its pools at their most, holds at most 32" in hold.message
+    assert "the empty cluster, with all pools at their maximum, holds at most 32" in hold.message
 
 
 def test_an_empty_cluster_grows_from_nothing() -> None:
@@ -118,7 +118,7 @@ def test_late_nodes_are_asked_of_another_pool_and_the_gang_reports_it() -> None:
     decision = after([], a_gang("job", a_task(16)), growable=(late, a_pool("b")))
     assert asked(decision) == [("job", "b", 2)]
     assert hold_of(decision).message.startswith(
-        "waits for 2 more nodes of pool b; 2 nodes of pool a asked for 4 min ago, none has come; "
+        "waits for 2 more nodes of pool b; 2 nodes of pool a requested 4 min ago, none has joined; "
     )
 
 
@@ -127,7 +127,7 @@ def test_where_no_other_pool_helps_a_gang_waits_for_late_nodes_and_asks_for_no_m
     decision = after([], a_gang("job", a_task(16)), a_gang("more", a_task(8)), growable=(late,))
     assert asked(decision) == [("job", "a", 0)]
     assert hold_of(decision).message.startswith(
-        "waits for 2 more nodes of pool a; 2 nodes of pool a asked for 4 min ago, none has come; "
+        "waits for 2 more nodes of pool a; 2 nodes of pool a requested 4 min ago, none has joined; "
     )
     assert hold_of(decision, "more").reason is Reason.WAITING_FOR_CAPACITY
 

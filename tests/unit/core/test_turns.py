@@ -14,7 +14,7 @@ from bireme.core.policy import Policy
 from bireme.core.reasons import Reason
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.core.turns import MIN_VISITS, Turns
+from bireme.core.turns import MIN_VISITS, CycleBudget
 from bireme.heuristics.packing import Packing
 from bireme.heuristics.simple_orderers import Fifo
 from bireme.testing import a_gang, a_pool, a_running_gang, a_snapshot, a_task, racks, with_running
@@ -59,8 +59,8 @@ def test_gangs_beyond_the_pending_limit_wait_with_their_number_and_stand_in_no_w
     third, fourth = hold_of(decision, "a2"), hold_of(decision, "a3")
     assert (third.reason, third.position, fourth.position) == (BEYOND, 1, 2)
     assert third.message == (
-        "number 3 in the line of its namespace, of which 2 are looked at in a cycle:"
-        " namespacePendingLimit is 2"
+        "number 3 of the waiting gangs of its namespace; a cycle considers the first 2: "
+        "namespacePendingLimit is 2"
     )
 
 
@@ -72,8 +72,8 @@ def test_a_shape_counts_once_and_as_the_square_of_its_tasks() -> None:
         assert started(decision) == ["a0", "b0", "a1", "a2", "a3"][: looked_at + 1]
     hold = hold_of(run_cycle(seen(*waiting, namespace_shape_limit=5), FIFO), "a3")
     assert hold.message == (
-        "number 4 in the line of its namespace, of which 3 are looked at in a cycle:"
-        " their shapes differ so much that they use up namespaceShapeLimit, 5"
+        "number 4 of the waiting gangs of its namespace; a cycle considers the first 3: their "
+        "different shapes use up namespaceShapeLimit, 5"
     )
 
 
@@ -118,7 +118,7 @@ def test_gangs_that_never_fit_stand_at_the_end_of_a_line_that_is_too_long() -> N
     snapshot = seen(*gangs("a", 9, 1), namespace_pending_limit=1)
     first = run_cycle(snapshot, FIFO)
     assert [hold.reason for hold in first.held] == [Reason.NEVER_FITS, BEYOND]
-    turns = Turns().after(first, snapshot.now)
+    turns = CycleBudget().after(first, snapshot.now)
     parked = replace(snapshot.waiting[0], parked=snapshot.now)
     snapshot = replace(snapshot, waiting=(parked, *snapshot.waiting[1:]))
     second = run_cycle(snapshot, FIFO, turns=turns)
@@ -141,7 +141,7 @@ def test_nobody_grows_while_gangs_wait_beyond_the_line() -> None:
 
 def test_what_a_cycle_does_not_reach_comes_after_all_that_it_reached() -> None:
     snapshot = seen(*gangs("a", 1, 1, 1), *gangs("b", 1, arrived=1.0))
-    decision = run_cycle(snapshot, FIFO, turns=Turns(visits(3)))
+    decision = run_cycle(snapshot, FIFO, turns=CycleBudget(visits(3)))
     assert started(decision) == ["a0", "a1", "a2"]
     assert uids(decision.unreached) == ["b0"]
     assert not decision.held
@@ -152,7 +152,7 @@ def test_each_namespace_has_its_turn_though_no_cycle_has_time_for_all() -> None:
     waiting = [g for name in names for g in gangs(name, *[16] * 5, arrived=float(ord(name)))]
     snapshot = seen(*waiting, nodes=4)
     snapshot = replace(snapshot, used=snapshot.nodes.allocatable // 2)
-    turns, reached = Turns(), list[str]()
+    turns, reached = CycleBudget(), list[str]()
     for _ in range(len(names)):
         decision = run_cycle(snapshot, FIFO, turns=replace(turns, is_time_left=visits(0)))
         turns = turns.after(decision, snapshot.now)
@@ -167,7 +167,7 @@ def test_the_gang_with_the_reservation_keeps_it_while_namespaces_take_turns() ->
     snapshot = seen(wide, *small)
     runs = a_running_gang(a_gang("runs", a_task(1, 1), estimated_seconds=60.0), snapshot.nodes)
     snapshot = with_running(snapshot, runs)
-    turns = Turns()
+    turns = CycleBudget()
     for _ in range(6):
         decision = run_cycle(snapshot, FIFO, turns=replace(turns, is_time_left=visits(0)))
         turns = turns.after(decision, snapshot.now)
@@ -177,7 +177,7 @@ def test_the_gang_with_the_reservation_keeps_it_while_namespaces_take_turns() ->
 
 def test_a_cycle_with_time_for_all_is_followed_by_one_in_plain_order() -> None:
     snapshot = seen(*gangs("a", 1), *gangs("b", 1, arrived=-1.0), nodes=1)
-    turns = Turns(missed_cycles={"a": 1})
+    turns = CycleBudget(missed_cycles={"a": 1})
     decision = run_cycle(snapshot, FIFO, turns=turns)
     assert started(decision) == ["a0", "b0"]
     after = turns.after(decision, snapshot.now)
@@ -186,7 +186,7 @@ def test_a_cycle_with_time_for_all_is_followed_by_one_in_plain_order() -> None:
 
 def test_no_node_is_given_up_that_an_unreached_gang_may_count_on() -> None:
     snapshot = replace(seen(*gangs("a", 1, 1, 1, 1)), growable=(a_pool("p", coming=2),))
-    decision = run_cycle(snapshot, FIFO, turns=Turns(visits(3)))
+    decision = run_cycle(snapshot, FIFO, turns=CycleBudget(visits(3)))
     (unreached,) = decision.unreached
     assert decision.node_requests == (NodeRequest("p", 0, unreached),)
     assert decision.kept_nodes == set(snapshot.nodes.names)

@@ -60,7 +60,7 @@ def error_of(answer: tuple[int, bytes]) -> str:
 async def test_malformed_body_is_a_400_with_a_json_reason(path: str, body: bytes) -> None:
     answer = await call(an_app(), "POST", path, body)
     assert answer[0] == 400
-    assert error_of(answer).startswith("the body is no ExtenderArgs: ")
+    assert error_of(answer).startswith("the body is not an ExtenderArgs object: ")
 
 
 @pytest.mark.parametrize("names", [b'"n0"', b"[null]", b"[1]", b"{}"])

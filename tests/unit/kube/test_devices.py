@@ -190,22 +190,22 @@ def test_what_is_missing_is_a_fault_in_words(
         (
             (allocated("shared", "a"),),
             {"resourceClaims": [{"name": "x", "resourceClaimName": "shared"}]},
-            "resource claim x, which is not made for each pod",
+            "resource claim x, which several pods may share",
         ),
         (
             (claim_template("t", {"name": "r", "firstAvailable": [{"name": "s"}]}),),
             claims("t"),
-            "resource claim gpus, which has alternatives",
+            "resource claim gpus, which lists alternatives",
         ),
         (
             (claim_template("t", request(allocationMode="All")),),
             claims("t"),
-            "resource claim gpus, which asks for more than so many devices",
+            "resource claim gpus, which asks for more than a number of devices",
         ),
         (
             (claim_template("t", request(adminAccess=True)),),
             claims("t"),
-            "resource claim gpus, which asks for more than so many devices",
+            "resource claim gpus, which asks for more than a number of devices",
         ),
         (
             (device_class("gpu"), selecting(1, H100)),
@@ -215,23 +215,23 @@ def test_what_is_missing_is_a_fault_in_words(
         (
             (selecting(1, f"{OWN}.unknown()"),),
             claims("t"),
-            "resource claim gpus, whose selectors cannot be told here",
+            "resource claim gpus, whose selectors Bireme cannot evaluate",
         ),
         (
             # Of a tenant: nested in itself it would keep everybody waiting.
             (selecting(1, '["h100"].exists(m, m == device.driver)'),),
             claims("t"),
-            "resource claim gpus, whose selectors cannot be told here",
+            "resource claim gpus, whose selectors Bireme cannot evaluate",
         ),
         (
             (selecting(1, "".join((H100, *(f" || {number} < 0" for number in range(40))))),),
             claims("t"),
-            "resource claim gpus, whose selectors cannot be told here",
+            "resource claim gpus, whose selectors Bireme cannot evaluate",
         ),
         (
             (claim_template("t", constraints=[{"matchAttribute": "x/y"}]),),
             claims("t"),
-            "resource claim gpus, whose devices must be alike or unlike",
+            "resource claim gpus, whose constraints compare devices",
         ),
         (
             (device_class("any"),),
@@ -245,17 +245,17 @@ def test_what_is_missing_is_a_fault_in_words(
                 ),
             ),
             claims("two"),
-            "devices of class gpu, some of which are shared, divided, tainted or of several nodes",
+            "devices of class gpu, some of which are shared, divided, tainted or on several nodes",
         ),
         (
             (_rule(pool="n1"),),
             claims("two"),
-            "devices of class gpu, some of which are shared, divided, tainted or of several nodes",
+            "devices of class gpu, some of which are shared, divided, tainted or on several nodes",
         ),
         (
             (device_class("gpu", "device.attributes.unknown()"),),
             claims("two"),
-            "devices of class gpu, whose selectors cannot be told here",
+            "devices of class gpu, whose selectors Bireme cannot evaluate",
         ),
     ],
 )
@@ -322,12 +322,12 @@ def test_selectors_that_tell_single_devices_apart_or_are_very_many_are_not_evalu
     assert cluster.asks(claims("t")).left_to_scheduler == ""
     cluster.put(selecting(1, f"{OWN}.index >= 0"))
     (gang,) = cluster.waiting()
-    assert "cannot be told" in gang.left_to_scheduler
+    assert "cannot evaluate" in gang.left_to_scheduler
     cluster.put(selecting(1, L4))
     for number in range(16):
         cluster.put(selecting(1, f"{OWN}.index == {number}", name=f"t{number}"))
     (gang,) = cluster.waiting()
-    assert "cannot be told" in gang.left_to_scheduler
+    assert "cannot evaluate" in gang.left_to_scheduler
     cluster.devices.delete_template(("default", "t0"))
     (gang,) = cluster.waiting()
     assert gang.left_to_scheduler == ""

@@ -44,11 +44,11 @@ def test_a_budget_lets_the_whole_gang_go_or_none_of_it(allowed: int, protects: b
 
 
 def test_a_refusal_names_the_budget_and_the_numbers() -> None:
-    assert refusal(budgets(allowed=2), gang()) == "budget keep lets 2 pods go, 3 would have to"
+    assert refusal(budgets(allowed=2), gang()) == "budget keep allows 2 evictions, 3 are needed"
 
 
 def test_a_negative_allowance_is_none() -> None:
-    assert "lets 0 pods go" in refusal(budgets(allowed=-1), gang())
+    assert "allows 0 evictions" in refusal(budgets(allowed=-1), gang())
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_a_budget_without_a_selector_covers_nothing() -> None:
 
 
 def test_a_status_older_than_its_spec_allows_nothing() -> None:
-    assert "lets 0 pods go" in refusal(budgets(allowed=3, observed=0), gang())
+    assert "allows 0 evictions" in refusal(budgets(allowed=3, observed=0), gang())
 
 
 def test_pods_that_do_not_run_are_not_counted() -> None:
@@ -94,7 +94,7 @@ def test_a_pod_under_two_budgets_cannot_be_evicted() -> None:
 def test_gangs_that_go_first_use_the_budget_up() -> None:
     everything = budgets(allowed=5, selector={})
     assert refusal(everything, gang()) == ""
-    assert "lets 5 pods go, 6 would" in refusal(everything, gang(), gang("other"))
+    assert "allows 5 evictions, 6 are needed" in refusal(everything, gang(), gang("other"))
 
 
 def test_an_object_that_is_no_budget_is_an_error() -> None:

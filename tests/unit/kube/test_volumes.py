@@ -144,7 +144,7 @@ def test_nothing_is_wanted_before_a_gang_names_a_claim() -> None:
         ),
         (
             (storage_class("now", mode="Immediate"), claim("data", "now")),
-            'persistentvolumeclaim "data" is unbound, and is bound before its pods are placed',
+            'persistentvolumeclaim "data" is not bound yet; its class binds before pods are placed',
         ),
         (
             (claim("data", volumeName="pv"),),
@@ -178,7 +178,7 @@ def test_too_few_places_beside_the_volume_say_so(cluster: Cluster) -> None:
     cluster.asks(named("data"), 4)
     reason, message = cluster.held()
     assert reason is Reason.WAITING_FOR_CAPACITY
-    assert "only nodes that can have volume pv-data of claim data count" in message
+    assert "this counts only nodes that can provide volume pv-data of claim data" in message
 
 
 def test_a_volume_that_no_node_can_have_says_so(cluster: Cluster) -> None:
@@ -186,7 +186,7 @@ def test_a_volume_that_no_node_can_have_says_so(cluster: Cluster) -> None:
     cluster.asks(named("data"))
     assert cluster.held() == (
         Reason.NEVER_FITS,
-        "no node that task worker may use can have its volume pv-data of claim data",
+        "no node that task worker may use can provide its volume pv-data of claim data",
     )
 
 
@@ -244,7 +244,7 @@ def test_a_claim_of_one_pod_is_kept_by_a_plan_and_by_the_pods_of_it(cluster: Clu
     cluster.job_gone()
     assert cluster.held() == (
         Reason.WAITING_FOR_PREEMPTION,
-        "1 worker start once those have left that make room for it",
+        "1 worker start when the gangs that make room have stopped",
     )
     cluster.gone(replica)
     assert cluster.places() == ["n0"]
@@ -368,7 +368,7 @@ def test_a_volume_that_several_pods_use_is_attached_to_a_node_once(cluster: Clus
     use(cluster, "four", "n0", "x")
     reason, message = cluster.held()
     assert reason is Reason.WAITING_FOR_CAPACITY
-    assert f"in the way of its attached volumes of driver {DRIVER}" in message
+    assert f"conflict with its attached volumes of driver {DRIVER}" in message
 
 
 def test_what_planned_pods_share_counts_before_and_after_they_are_bound(cluster: Cluster) -> None:
@@ -444,13 +444,13 @@ def test_pods_of_another_controller_share_a_volume_with_those_that_run(cluster: 
             (storage_class("made", DRIVER), claim("data", "made")),
             named("data"),
             2,
-            "claim data, which gets its volume with the first of its pods",
+            "claim data, which gets its volume with its first pod",
         ),
         (
             (volume("pv", host="n0"), claim("data")),
             named("data"),
             2,
-            "claim data, which gets its volume with the first of its pods",
+            "claim data, which gets its volume with its first pod",
         ),
         (
             (volume("wide", zone="a"), claim("data")),
@@ -478,7 +478,7 @@ def test_pods_of_another_controller_share_a_volume_with_those_that_run(cluster: 
             (storage_class("now", mode="Immediate"),),
             ephemeral("now"),
             1,
-            "volume scratch, which is bound once its pod exists",
+            "volume scratch, which is bound when its pod exists",
         ),
     ],
 )

@@ -9,7 +9,7 @@ from bireme.kube.allocations import GangView
 from bireme.kube.plans import PlanFacts
 from bireme.kube.pods import PodFacts
 from bireme.kube.training_jobs import JobFacts
-from bireme_operator.lifecycle import Situation, transition
+from bireme_operator.lifecycle import ReconcileContext, transition
 from testbed.objects.facts import CREATED, a_job, a_plan, a_pod, a_view, running
 from testbed.scenario.manifests import task
 
@@ -25,12 +25,12 @@ def situation(
     taken: str | None = None,
     emptying: str | None = None,
     serves_others: bool = False,
-) -> Situation:
+) -> ReconcileContext:
     """``after`` seconds after the plan, with one node lost, unusable, full or being left.
 
     ``serves_others`` tells whether kube-scheduler does.
     """
-    return Situation(
+    return ReconcileContext(
         now=CREATED + after,
         bind_timeout_seconds=60.0,
         start_timeout_seconds=lambda _: 900.0,
@@ -92,7 +92,7 @@ def ended(job: JobFacts, plan: PlanFacts) -> list[PodFacts]:
 
 
 def moved(
-    job: JobFacts, view: GangView | None, at: Situation | None = None
+    job: JobFacts, view: GangView | None, at: ReconcileContext | None = None
 ) -> tuple[str, Reason] | None:
     move = transition(job, view, at or situation())
     return None if move is None else (move.phase, move.reason)

@@ -38,8 +38,8 @@ def test_job_that_started_around_a_blocked_one_says_so_while_it_runs() -> None:
 def test_job_that_passed_a_blocked_one_by_the_history_of_run_times_says_so_too() -> None:
     message = message_once_it_runs(a_gang("large", a_task(8)), learned_seconds=2500.0)
     assert message == (
-        "1 on r0-n0 (hostname r0-n0); ahead of default/large without delaying it; expected to run "
-        "42 min, as nine in ten of like runs"
+        "1 on r0-n0 (hostname r0-n0); ahead of default/large without delaying it; expected to "
+        "run at most 42 min, like 90 % of similar runs"
     )
 
 
@@ -49,7 +49,6 @@ def test_job_that_passed_nobody_says_where_it_sits() -> None:
 
 def test_job_of_whose_minimum_run_time_less_counts_says_so_while_it_runs() -> None:
     assert message_once_it_runs(minRuntimeSeconds=601) == (
-        "1 on r0-n0 (hostname r0-n0); of its minRuntimeSeconds 601 only maxMinRuntimeSeconds 600 "
-        "count"
+        "1 on r0-n0 (hostname r0-n0); maxMinRuntimeSeconds limits its minRuntimeSeconds 601 to 600"
     )
     assert message_once_it_runs(minRuntimeSeconds=600) == "1 on r0-n0 (hostname r0-n0)"

@@ -13,7 +13,7 @@ from bireme.kube.plans import PlanFacts
 from bireme.kube.pods import PodFacts
 from bireme.kube.training_jobs import JobFacts
 from bireme_operator import lifecycle
-from bireme_operator.lifecycle import Situation, transition
+from bireme_operator.lifecycle import ReconcileContext, transition
 from testbed.objects.facts import CREATED, a_job, a_plan, a_pod, a_view, running
 from testbed.scenario.manifests import task
 from tests.unit.operator.lifecycle_cases import situation
@@ -55,12 +55,12 @@ def gone(*indices: int) -> Change:
     return change
 
 
-def moved(job: JobFacts, view: GangView, at: Situation) -> Reason | None:
+def moved(job: JobFacts, view: GangView, at: ReconcileContext) -> Reason | None:
     move = transition(job, lifecycle.surviving_view(job, view, at), at)
     return None if move is None else move.reason
 
 
-def lost(job: JobFacts, view: GangView, at: Situation) -> dict[str, str]:
+def lost(job: JobFacts, view: GangView, at: ReconcileContext) -> dict[str, str]:
     missed = lifecycle.lost_members(job, view, at)
     return {f"{member.task}-{member.index}": why for member, why in missed.items()}
 
@@ -83,7 +83,7 @@ LOSSES = [
 
 @pytest.mark.parametrize(("change", "at", "why"), LOSSES)
 def test_a_gang_goes_on_without_a_replica_that_it_can_spare(
-    change: Change, at: Situation, why: str
+    change: Change, at: ReconcileContext, why: str
 ) -> None:
     job, view = gang(change)
     assert moved(job, view, at) is None
@@ -91,7 +91,7 @@ def test_a_gang_goes_on_without_a_replica_that_it_can_spare(
 
 
 @pytest.mark.parametrize(("change", "at", "why"), LOSSES)
-def test_a_gang_at_its_minimum_starts_again(change: Change, at: Situation, why: str) -> None:
+def test_a_gang_at_its_minimum_starts_again(change: Change, at: ReconcileContext, why: str) -> None:
     job, view = gang(change, least=4)
     assert moved(job, view, at) in (Reason.POD_LOST, Reason.GANG_NOT_BOUND_IN_TIME)
     assert lost(job, view, at) == {}

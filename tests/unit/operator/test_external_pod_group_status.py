@@ -108,7 +108,7 @@ def test_a_running_group_says_that_its_newest_pods_wait_until_they_do_not() -> N
     status = waiting_status(runs, hold, CREATED, {})
     PodGroupStatus.model_validate(status)
     assert (status["phase"], status["reason"]) == ("Running", "WaitingForCapacity")
-    assert status["message"] == "1 more wait to join: asks 4; 2 free"
+    assert status["message"] == "1 more pods wait to join: asks 4; 2 free"
     assert status["plan"] == plan
 
     both, joined = a_view(a=("n0", "Running"), b=("n1", "Running")), a_group(**status)

@@ -65,7 +65,7 @@ def test_a_verdict_counts_when_it_is_five_seconds_old_and_the_gang_pauses() -> N
     assert (move.phase, move.reason) == ("Restarting", Reason.UNSCHEDULABLE)
     assert (move.interruptions, move.start_failures, move.restarts) == (1, 1, 0)
     assert move.message == (
-        f"kube-scheduler cannot bind replica 1 of worker on node n1: {PORT}; tried again at "
+        f"kube-scheduler cannot bind replica 1 of worker on node n1: {PORT}; the next try is at "
         f"{stamp(67)}"
     )
 
@@ -128,7 +128,7 @@ def test_the_scheduler_is_not_judged_by_pods_that_do_not_exist() -> None:
     move = transition(job, view, situation(after=61.0, serves_others=True))
     assert move is not None
     assert (move.start_failures, move.silent_plan) == (0, None)
-    assert "1 of them not created" in move.message
+    assert "1 of them do not exist" in move.message
 
 
 def test_silence_about_a_pod_with_volumes_lasts_as_long_as_they_may_take() -> None:
@@ -342,7 +342,7 @@ def test_silence_about_everybody_keeps_a_gang_from_stopping_others_for_minutes(
         world.be_silent(100.0 * number, 100.0 * number + 60)  # judged again after a failed write
     end, pause = 100.0 * (starts - 1) + 60, 240.0 * starts
     assert not world.may_preempt(end + pause - 1)
-    assert "nothing of any pods" in world.held(end + pause - 1)
+    assert "nothing about any pods" in world.held(end + pause - 1)
     assert world.may_preempt(end + pause)
     assert world.held(end + pause) == "no room"
 
@@ -392,7 +392,7 @@ def test_a_gang_that_does_not_get_ready_in_time_gives_its_places_back() -> None:
     assert (move.restarts, move.interruptions, move.start_failures) == (0, 1, 1)
     assert move.message == (
         "1 of 2 replicas did not run within startTimeoutSeconds 900; replica 1 of worker on node "
-        f"n1: container train is in ErrImagePull: no such image; tried again at {stamp(961)}"
+        f"n1: container train is in ErrImagePull: no such image; the next try is at {stamp(961)}"
     )
 
 
@@ -490,8 +490,8 @@ def test_a_job_pauses_once_five_nodes_have_refused_it_and_after_each_further_one
     assert (move.phase, move.start_failures) == ("Restarting", 1)
     assert body["rejectedBy"] == ["a", "b", "c", "d", "n1"]
     assert body["message"] == (
-        "node n1 refused replica 1 of worker: UnexpectedAdmissionError: no GPU left; "
-        f"4 other nodes refused it before; tried again at {stamp(61)}"
+        "node n1 refused replica 1 of worker: UnexpectedAdmissionError: no GPU left; 4 other "
+        f"nodes refused it before; the next try is at {stamp(61)}"
     )
     move, body = rejected_by("a", "b", "c", "d", "e")
     assert (move.phase, move.start_failures) == ("Restarting", 1)

@@ -119,7 +119,7 @@ def test_the_room_of_a_node_is_taken_when_it_stays_overfull() -> None:
     world.observe()
     assert world.health.overfull("n") == ""
     world.observe(after=2)
-    assert world.health.overfull("n") == "the planned room was taken by another pod"
+    assert world.health.overfull("n") == "another pod took the planned room"
     world.put_pod(8)
     world.observe()
     assert world.health.overfull("n") == ""

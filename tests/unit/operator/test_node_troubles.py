@@ -20,7 +20,7 @@ from bireme.kube.plans import Member, PlanFacts
 from bireme.testing import GPU, ManualClock, a_gang, a_node, a_snapshot, a_task
 from bireme_operator.lifecycle import Transition
 from bireme_operator.metrics import OperatorMetrics
-from bireme_operator.node_troubles import NodeTroubles
+from bireme_operator.node_troubles import NodeHealthHistory
 from bireme_operator.status_writer import StatusWriter
 from testbed.objects.facts import (
     CREATED,
@@ -53,7 +53,7 @@ class World:
             self.state.put_node(("", node.name), through_the_wire(node_manifest(node), wire.V1Node))
         self.events: list[tuple[Any, ...]] = []
         self.metrics = OperatorMetrics()
-        self.troubles = NodeTroubles(
+        self.troubles = NodeHealthHistory(
             self.state, cast(StatusWriter, self), self.metrics.suspected, self.clock
         )
 
@@ -215,7 +215,7 @@ def test_of_fewer_than_ten_nodes_none_is_avoided_but_all_are_named() -> None:
     world.refuse("n1", "one", "two")
     assert (world.avoided(), world.suspected()) == ([], {"n1": 0.0})
     assert world.events[0][-1].endswith(
-        "it is not avoided, as no more than a tenth of its pool may be"
+        "gangs still use it, because they avoid at most a tenth of its pool"
     )
     assert world.avoided(a_gang("own", namespace="one")) == ["n1"], "its own trouble stays its own"
 
@@ -274,7 +274,8 @@ def test_a_gang_that_waits_says_which_nodes_with_room_for_it_are_avoided() -> No
     world.refuse("n1", "one", "two")
     gang, capacity = a_gang("g", a_task(2, 4)), Reason.WAITING_FOR_CAPACITY
     assert explained(world, gang, capacity, used_gpus=4) == (
-        "asks more; room on n1 is avoided for some minutes: pods were refused or failed there"
+        "asks more; it avoids room on n1 for some minutes, because pods were refused or failed "
+        "there"
     )
     assert explained(world, gang, capacity, used_gpus=5) == "asks more", "no room there either"
     assert explained(world, gang, Reason.OVER_QUEUE_LIMIT) == "asks more"

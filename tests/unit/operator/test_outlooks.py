@@ -22,7 +22,7 @@ from bireme.testing import ManualClock, a_gang, a_running_gang, a_snapshot, a_ta
 from bireme.testing import with_running as with_gangs
 from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.outlooks import Outlooks, StartForecast
-from bireme_operator.questions import Questions
+from bireme_operator.questions import WorkerProcess
 
 SETTINGS = SchedulingSettings()
 POLICY = make_policy(SETTINGS)
@@ -46,7 +46,7 @@ class Renewing:
 
     def __init__(self, *program: str, limit_seconds: float = PATIENCE_SECONDS) -> None:
         self.metrics, self.clock = OperatorMetrics(), ManualClock()
-        questions = Questions(limit_seconds, 2**29, "")
+        questions = WorkerProcess(limit_seconds, 2**29, "")
         if program:
             questions.program = program
         self.outlooks = Outlooks(
@@ -155,8 +155,8 @@ async def test_closing_ends_the_process() -> None:
 _LEADER = """
 import asyncio, sys
 from bireme.replay import questions
-from bireme_operator.questions import Questions
-asked = Questions(1000.0, 0, "")
+from bireme_operator.questions import WorkerProcess
+asked = WorkerProcess(1000.0, 0, "")
 asked.program = (
     asked.program[0], "-c",
     "import os, sys, time, pathlib; from bireme.replay import questions as q;"

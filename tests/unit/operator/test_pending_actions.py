@@ -176,7 +176,8 @@ def test_what_a_shrunken_budget_keeps_is_deleted_after_a_while_and_the_job_says_
     assert move is not None
     assert (move.phase, move.reason) == ("Restarting", "BudgetOverridden")
     assert move.message == (
-        "stopped; 1 of its pods were kept by a budget for 300 s, and half a gang does not run"
+        "stopped; a budget kept 1 of its pods for 300 s, and is overridden, because a part of a "
+        "gang cannot run"
     )
     assert not move.starts_again
     body = status.after_transition(reported, job, move, CREATED + EVICTING_SECONDS)

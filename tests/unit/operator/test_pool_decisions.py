@@ -213,7 +213,7 @@ def test_a_pool_says_raised_until_its_nodes_have_come() -> None:
     pool = a_pool(2, 5)
     decide(pool)
     assert scaling(pool) == ("True", "Raised")
-    assert status_of(pool)["why"].endswith("; 3 are coming")
+    assert status_of(pool)["why"].endswith("; 3 nodes are coming")
 
 
 def test_a_fault_of_the_target_goes_before_what_the_floor_would_be() -> None:
@@ -251,7 +251,7 @@ def test_a_forecast_that_is_a_day_old_and_no_newer_came_is_called_stale() -> Non
     assert "Forecast" not in status_of(pool)["conditions"]
     condition = status_of(pool, NOW + 27 * HOUR)["conditions"]["Forecast"]
     assert (condition["status"], condition["reason"]) == ("False", "Stale")
-    assert condition["message"].startswith("made 27 h ago and not used")
+    assert condition["message"].startswith("made 27 h ago and no longer used")
 
 
 def test_a_forecast_that_cannot_be_read_in_part_is_used_in_part() -> None:

@@ -13,8 +13,8 @@ from bireme.registry import make_policy
 from bireme.rl.lookup import PolicySource, policy_of
 from bireme.testing import ManualClock, a_gang, a_node, a_snapshot, a_task
 from bireme_operator.metrics import OperatorMetrics
-from bireme_operator.questions import Questions
-from bireme_operator.regrets import Contestant, Regrets
+from bireme_operator.questions import WorkerProcess
+from bireme_operator.regrets import Contestant, ShadowEvaluator
 
 SETTINGS = SchedulingSettings()
 ACTIVE = PolicySource("active", orderer="fifo")
@@ -37,10 +37,10 @@ class Sampling:
 
     def __init__(self, *program: str, limit_seconds: float = PATIENCE_SECONDS) -> None:
         self.metrics, self.clock = OperatorMetrics(), ManualClock()
-        questions = Questions(limit_seconds, 2**28, "")
+        questions = WorkerProcess(limit_seconds, 2**28, "")
         if program:
             questions.program = program
-        self.regrets = Regrets(
+        self.regrets = ShadowEvaluator(
             *("test/1", SETTINGS, questions, INTERVAL_SECONDS, 0.05),
             metrics=self.metrics.policies,
             clock=self.clock,

@@ -236,7 +236,7 @@ async def test_a_policy_whose_rules_must_answer_too_often_is_rolled_back() -> No
     assert cluster.deciding() == ("", ())
     status, reason, message = cluster.condition("bad", "RolledBack")
     assert (status, reason) == ("True", "RulesAnswered")
-    assert message.startswith("the rules had to answer in its place in 11 of its latest 20 cycles")
+    assert message.startswith("the rules answered in its place in 11 of its latest 20 cycles")
     assert "the orderer failed: nan; the settings decide now" in message
 
 

@@ -246,7 +246,7 @@ def test_the_message_has_the_numbers_of_the_ready_column() -> None:
     assert counted_in(*start, "", "", "") == ("0/3", created)
     halfway = "2 of 3 replicas are on their nodes, 1 ready"
     assert counted_in(*start, "Running", "Pending") == ("1/3", halfway)
-    left = "; nodes are left to kube-scheduler, for a volume"
+    left = "; kube-scheduler chooses the nodes because of a volume"
     assert counted_in(*start, "Running", "Pending", message=created + left)[1] == halfway + left
     run = "Running", Reason.GANG_RUNNING
     whole = counted_in(*run, "Running", "Running", "Running", message="runs")

@@ -115,7 +115,10 @@ def miscounted(
     [
         (not_a_number, "small/sizer.onnx: 7 of 7 answers are not finite"),
         (miscounted, "small/sizer.onnx: axis 'moves' of input 'facts' is 7, not 6"),
-        (half, "it wants 2.5 replicas of a task of the gang with uid a, no whole number"),
+        (
+            half,
+            "it wants 2.5 replicas of a task of the gang with uid a, which is not a whole number",
+        ),
     ],
 )
 def test_without_a_valid_answer_the_general_rule_sizes_in_the_same_cycle(

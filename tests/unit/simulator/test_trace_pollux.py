@@ -118,7 +118,7 @@ def test_measurements_elsewhere_can_be_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "problem"),
     [
-        pytest.param("x,1,toy,9,20", "num_replicas is 9, at which batch size 20", id="size"),
+        pytest.param("x,1,toy,9,20", "batch size 20 was not measured at num_replicas 9", id="size"),
         pytest.param("x,1,toy,1,40", "batch is 40; the application was measured", id="batch"),
         pytest.param("x,1,gpt9,1,10", "application is 'gpt9'", id="application"),
         pytest.param("x,now,toy,1,10", "time is 'now'", id="time"),

@@ -198,7 +198,7 @@ def _fill(demo: DemoHistory, elastic: str, never: str, waves: list[str]) -> None
     for name in waves:
         demo.submit(name)
     demo.run(waves[0], "gpu-02")
-    room = "once those have left that make room for it: "
+    room = "when the gangs that make room have stopped: "
     demo.hold(waves[1], "WaitingForPreemption", f"{room}{NAMESPACE}/{elastic}")
     demo.resize(elastic, 4, "", "Shrunk", f"shrunk to make room for {NAMESPACE}/{waves[1]}")
     demo.run(waves[1], "gpu-01", "gpu-03")
@@ -238,7 +238,7 @@ def _stop(demo: DemoHistory, urgent: str, flaky: str, blocks: list[str], large: 
     demo.wait(5)
     demo.again(flaky, "PodFailed", "CUDA error", "restarts")
     demo.submit(urgent)
-    room = f"once those have left that make room for it: {NAMESPACE}/{blocks[2]}"
+    room = f"when the gangs that make room have stopped: {NAMESPACE}/{blocks[2]}"
     demo.hold(urgent, "WaitingForPreemption", room)
     demo.again(
         blocks[2],

@@ -91,7 +91,7 @@ def test_reasons_tell_their_event_and_what_helps() -> None:
     assert row(page, "WaitingForCapacity")[3].startswith("time, as others end")
     event, text, help_text = row(page, "GangRunning")[1:]
     assert (event, help_text) == ("", "nothing: it runs")
-    assert text.startswith("All replicas are ready;")
+    assert text.startswith("All replicas are ready.")
 
 
 def test_no_condition_and_no_reason_is_written_that_the_page_does_not_tell() -> None:

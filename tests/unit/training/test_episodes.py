@@ -86,7 +86,7 @@ def test_replicas_share_a_seed_with_their_neighbours() -> None:
 
 @pytest.mark.parametrize("replicas", [0, 3])
 def test_worlds_that_cannot_be_shared_out_are_an_error(replicas: int) -> None:
-    with pytest.raises(SettingError, match=f"8 envs cannot be {replicas} copies each"):
+    with pytest.raises(SettingError, match=f"8 envs are not a multiple of {replicas} replicas"):
         Episodes(Echo(count=8), seed=0, replicas=replicas)
 
 

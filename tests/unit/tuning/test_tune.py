@@ -169,7 +169,7 @@ def test_folder_of_another_tuning_is_refused(capsys: pytest.CaptureFixture[str])
     capsys.readouterr()
     assert main(["tune", "record", *SHORT, "--generations", "3"]) == 2
     said = capsys.readouterr().err
-    assert "--out: 'tuned' was begun with generations 4, and now it is 3; name another" in said
+    assert "--out: 'tuned' was begun with generations 4 instead of 3; name another" in said
 
 
 @pytest.mark.parametrize("seconds", [(), (0.0,), (0.0, 50.0)], ids=["none", "one", "nobody ended"])

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from tools.docs.reference import api, gpu_models, reasons, schema, settings, values
+from tools.docs.reference import api, gpu_models, reasons, schema, settings, texts, values
 
 ROOT: Final = Path(__file__).parents[3]
 PAGES: Final = {
@@ -14,6 +14,7 @@ PAGES: Final = {
     ROOT / "docs" / "reference" / "gpu-models.md": gpu_models.page,
     ROOT / "docs" / "reference" / "reasons.md": reasons.page,
     ROOT / "docs" / "reference" / "settings.md": settings.page,
+    ROOT / "tests" / "golden" / "messages.txt": texts.page,
     values.CHART / "README.md": values.page,
     schema.PATH: schema.page,
 }

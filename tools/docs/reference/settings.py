@@ -20,12 +20,12 @@ _HEAD: Final = f"""# Settings
 
 Written by `make reference` from the code. Every setting can be given in two places: by its name in
 the file that `{CONFIG_VARIABLE}` names, under its section, or by its variable in the environment,
-which wins. Operator and extender read the same file; each refuses a key that nobody would read. In
+which wins. Operator and extender read the same file; each refuses an unknown key. In
 the chart the sections are the values `scheduling`, `operator.settings` and
 `scheduler.extender.settings`. A section `defaultQueue`, in the chart `defaultQueue.spec`, is the
-spec of a [Queue](api.md#queue) `default`, which the operator makes where there is none. A section
+spec of a [Queue](api.md#queue) `default`, which the operator creates if there is none. A section
 `learnedShadow`, in the chart `learnedShadow.checkpoint`, is the checkpoint of a
-[SchedulingPolicy](api.md#schedulingpolicy) `bireme-learned-shadow`, which it makes once per
+[SchedulingPolicy](api.md#schedulingpolicy) `bireme-learned-shadow`, which it creates once per
 version.
 
 ```yaml
@@ -37,7 +37,7 @@ operator:
 
 """
 _SECTIONS: Final = (
-    (SchedulingSettings, "Both programs decide by these."),
+    (SchedulingSettings, "Settings of decisions, for both programs."),
     (OperatorSettings, "Times are in seconds."),
     (ExtenderSettings, "Times are in seconds."),
 )

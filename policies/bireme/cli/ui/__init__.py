@@ -28,17 +28,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="*",
         type=Path,
         metavar="RECORD",
-        help="show what an operator recorded instead of a cluster: files record-*.jsonl, plain or"
-        " gzipped, or their folder",
+        help="show an operator's record instead of a cluster: files record-*.jsonl, plain or "
+        "gzipped, or their folder",
     )
     add(
         "--checkpoints",
         default="",
         metavar="FOLDER",
-        help="where the checkpoints lie that decided when it was recorded",
+        help="folder of the checkpoints that decided during the record",
     )
     add_policy_class(parser)
-    add("--port", type=_port, default=0, metavar="N", help="on loopback; default: a free one")
+    add("--port", type=_port, default=0, metavar="N", help="port on loopback; default: a free one")
     add("--no-browser", action="store_true", help="only print the address")
     leader.add_leader(parser)
     common.add_target(parser)

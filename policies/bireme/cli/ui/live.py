@@ -112,11 +112,15 @@ class Live:
         self._policies = await self._optional("schedulingpolicies", {})
         self._pools = await self._optional("nodepoolscalers", {})
         if not await self._watch("/api/v1/nodes", wire.V1Node, self._put_node, self._drop_node):
-            self.remarks.append("You may not list nodes: no capacity and no nodes are shown.")
+            self.remarks.append(
+                "You may not list nodes, so the board shows no capacity and no nodes."
+            )
         elif not await self._watch(
             pods.PATH, wire.V1Pod, self._put_pod, self._drop_pod, **pods.NON_MEMBERS
         ):
-            self.remarks.append("You may not list all pods: what is of no gang counts as free.")
+            self.remarks.append(
+                "You may not list all pods, so devices of pods outside gangs count as free."
+            )
         for reflector in self._reflectors:
             self._tasks.start(reflector.run())
         try:
@@ -127,8 +131,8 @@ class Live:
                 reflector.name for reflector in self._reflectors if not reflector.synced.is_set()
             ]
             raise ConsoleError(
-                f"no list of {', '.join(unsynced)} within {_SYNC_SECONDS:g} s;"
-                " is the API server well?"
+                f"the API server sent no list of {', '.join(unsynced)} within {_SYNC_SECONDS:g} "
+                "s; check the server"
             ) from None
         with suppress(TimeoutError):  # the page completes itself later
             async with asyncio.timeout(_FIRST_SECONDS):
@@ -214,7 +218,7 @@ class Live:
         return True
 
     def _say_own_only(self) -> None:
-        remark = f"You may see namespace {self.reader.namespace} only; positions count everybody."
+        remark = f"You may read only namespace {self.reader.namespace}; positions count all gangs."
         if remark not in self.remarks:
             self.remarks.append(remark)
 

@@ -66,10 +66,10 @@ def fields(
     yield field("estimate", "Run time, such as 2h30m")
     yield field("class", "Priority class")
     if is_recorded:
-        yield field(_VALUE, "Value of that class", is_number=True)
+        yield field(_VALUE, "Value of the priority class", is_number=True)
     yield field("try", "Also try, such as queue=b replicas=4")
     seconds = parameters.get("seconds") or str(_USUAL_SECONDS)
-    yield Field("seconds", "Try what is sooner for, seconds", seconds, is_number=True)
+    yield Field("seconds", "Time limit for trying changes, seconds", seconds, is_number=True)
 
 
 def question_of(gang: GangLine, parameters: Mapping[str, str]) -> Inquiry:
@@ -103,4 +103,4 @@ def classes(parameters: Mapping[str, str]) -> dict[str, PriorityClass]:
     try:
         return {name: PriorityClass(name, int(value))}
     except ValueError as error:
-        raise WhatIfError(f"{_VALUE}: {value!r} is no value; write a whole number") from error
+        raise WhatIfError(f"{_VALUE}: {value!r} is not a whole number; write one") from error

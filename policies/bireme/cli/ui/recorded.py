@@ -134,7 +134,7 @@ class Recorded:
         outlook: Outlook | None,
     ) -> View:
         remarks = ["Logs, events and node pools are not part of a record."]
-        remarks += [] if outlook else ["Starts to come are being foreseen."]
+        remarks += [] if outlook else ["The board is computing the expected starts."]
         return View(
             source=f"record {self.name}",
             now=snapshot.now,

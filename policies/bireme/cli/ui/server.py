@@ -82,7 +82,9 @@ class Guard:
     def _refusal(self, request: Request) -> Response | None:
         """Return the answer to a caller who is refused, or who has just presented the token."""
         if request.headers.get("host", "") not in self._hosts:
-            return _text_response(421, "This is no name of the board. Open the address it printed.")
+            return _text_response(
+                421, "The board does not serve this host name. Open the address that it printed."
+            )
         if request.method not in ("GET", "HEAD"):
             return _text_response(405, "The board can only be read.")
         # Browsers send the cookie of this host with requests of any page on it, whatever its port.
@@ -91,7 +93,7 @@ class Guard:
         is_entry = path == "/open" or (path == "/" and to == "document")
         site = request.headers.get("sec-fetch-site", "")
         if not is_entry and site in ("same-site", "cross-site"):
-            return _text_response(403, "Only the board itself may ask this.")
+            return _text_response(403, "Only pages of the board may send this request.")
         cookie = request.cookies.get(self._cookie, "")
         if secrets.compare_digest(cookie.encode(), self._session.encode()):
             return None
@@ -103,7 +105,8 @@ class Guard:
         if self._token is None or not secrets.compare_digest(token.encode(), self._token.encode()):
             return _text_response(
                 403,
-                "This address has been used, or is another's. Run bireme ui again for a new one.",
+                "This address was used already, or belongs to another user. Run bireme ui again "
+                "for a new one.",
             )
         self._token = None
         answer = RedirectResponse("/", status_code=303)
@@ -406,7 +409,7 @@ class Board:
         return answer
 
     def _no_job(self, request: Request, view: View, namespace: str, name: str) -> Response:
-        text = f"No job {cleaned(namespace)}/{cleaned(name)} is there."
+        text = f"There is no job {cleaned(namespace)}/{cleaned(name)}."
         return self._missing(request, view, text)
 
     async def _not_found(self, request: Request, _: Exception) -> Response:

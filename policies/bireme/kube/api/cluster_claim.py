@@ -20,11 +20,11 @@ class ClusterClaimSpec(ApiModel):
     holder: Annotated[str, Field(max_length=317)] = ""
     """The process that leads; empty once it has handed the cluster over."""
     duration_seconds: Annotated[int, Field(ge=1, le=MAX_LEASE_SECONDS)]
-    """How long others wait for a holder that no longer renews."""
+    """Seconds that others wait for a holder that no longer renews."""
     renew_time: Timestamp
-    """When the holder last renewed, for people: programs compare versions of the object."""
+    """The last renewal by the holder, for people; programs compare versions of the object."""
     transitions: Annotated[int, Field(ge=0, le=MAX_TRANSITIONS)]
-    """How often the leader has changed. It stamps every plan."""
+    """Number of changes of the leader. Every plan carries it."""
 
 
 class ClusterClaim(Resource):

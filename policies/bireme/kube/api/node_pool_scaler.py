@@ -135,8 +135,8 @@ class PoolSelector(ApiModel):
     """The nodes that form the pool."""
 
     match_labels: dict[str, LabelValue] = Field(min_length=1, max_length=8)
-    """Labels that every node of the pool has, and no other node. Those that exist are counted by
-    them, and those still to come are expected to have them."""
+    """Labels that all nodes of the pool have, and no other nodes. Bireme counts existing nodes by
+    them, and expects them on new nodes."""
 
 
 class ScaleTarget(ApiModel):
@@ -145,12 +145,12 @@ class ScaleTarget(ApiModel):
     api_version: Annotated[
         str, Field(pattern="^([a-z0-9][-a-z0-9.]*/)?v[a-z0-9]+$", max_length=253)
     ]
-    """Such as karpenter.sh/v1 or cluster.x-k8s.io/v1beta2."""
+    """API version, such as karpenter.sh/v1 or cluster.x-k8s.io/v1beta2."""
     kind: Annotated[str, Field(pattern="^[A-Z][A-Za-z0-9]*$", max_length=63)]
-    """Such as NodePool or MachineDeployment."""
+    """Kind, such as NodePool or MachineDeployment."""
     name: DnsSubdomain
     namespace: DnsLabel | None = None
-    """For a kind that has namespaces; left out for the others."""
+    """Namespace, if the kind has namespaces."""
 
 
 class PoolTaint(ApiModel):
@@ -165,9 +165,9 @@ class NodeTemplate(ApiModel):
     """The next node of the pool."""
 
     allocatable: ResourceMap = Field(min_length=1)
-    """The resources that pods can use of it, as in a node's status.allocatable."""
+    """The resources that pods can use on the node, as in its status.allocatable."""
     labels: Labels = Field(default={})
-    """Beside those of nodeSelector."""
+    """Labels beside those of nodeSelector."""
     taints: tuple[PoolTaint, ...] = Field(default=(), max_length=16)
 
 
@@ -175,19 +175,19 @@ class ScaleIn(ApiModel):
     """Conditions under which nodes may be removed."""
 
     policy: Literal["Never", "WhenEmpty"] = "Never"
-    """Never leaves that to others. WhenEmpty lowers the replicas by nodes on which nothing is left
-    but what never leaves a node, and only while more of them are there than the floor asks."""
+    """Never: Bireme removes no nodes. WhenEmpty: Bireme lowers the replicas, down to the floor, by
+    nodes that run only pods that never leave a node, such as those of DaemonSets."""
     cool_down_seconds: Annotated[int, Field(ge=60, le=604_800)] = 1800
     """Seconds that a node has been empty before it may go."""
 
 
 class PrometheusHistory(ApiModel):
-    """A range query that the nightly job asks."""
+    """A range query that the nightly job sends."""
 
     url: Annotated[str, Field(pattern="^https?://[^ ]+$", max_length=1024)]
     """The server, such as http://prometheus.monitoring:9090."""
     query: Annotated[str, Field(min_length=1, max_length=4096)]
-    """PromQL with one series as its result: nodes asked for, or tasks finished per hour."""
+    """PromQL with one series as its result: demand in nodes, or tasks finished per hour."""
 
 
 class HistorySource(ApiModel):
@@ -204,11 +204,12 @@ class HistorySource(ApiModel):
     )
 
     source: Literal["Recorded", "Prometheus"] = "Recorded"
-    """Recorded is what the operator counted, hour by hour, in status.history."""
+    """Recorded: the hourly counts of the operator in status.history. Prometheus: the answer to a
+    query."""
     prometheus: PrometheusHistory | None = None
     measure: Literal["Demand", "Tasks"] = "Demand"
-    """Demand is forecast in nodes. Tasks are jobs finished per hour, turned into nodes by how many
-    of them one node has finished per hour."""
+    """Demand is a number of nodes. Tasks are jobs finished per hour; Bireme converts them into
+    nodes by the tasks that one node has finished per hour."""
 
 
 class NodePoolScalerSpec(ApiModel):
@@ -239,20 +240,21 @@ class NodePoolScalerSpec(ApiModel):
     min: Nodes = 0
     """The floor is never lower."""
     max: Annotated[int, Field(ge=1, le=MAX_NODES)]
-    """Replicas are never raised above it, whatever waits and whatever was forecast."""
+    """Bireme never raises the replicas above it, whatever waits and whatever was forecast."""
     max_step: Annotated[int, Field(ge=1, le=MAX_NODES)] = 10
-    """The most nodes by which a forecast raises replicas in an hour. Gangs that wait are not
-    limited by it."""
+    """The most nodes by which a forecast raises replicas in an hour. It does not limit the nodes
+    for waiting gangs."""
     quantile_percent: Annotated[int, Field(ge=50, le=99)] = 90
-    """Certainty of the floor: demand is forecast to stay at or below it in this share of hours."""
+    """Certainty of the floor: the percentage of hours in which demand should stay at or below
+    it."""
     headroom: Annotated[float, Field(ge=0, le=MAX_NODES)] = 0
-    """Nodes' worth that is kept free beyond what gangs ask for, so that the next ones need not wait
-    for a node: 1.5, say. Neither a forecast nor maxStep limits it."""
+    """Nodes, such as 1.5, that stay free beyond the demand, so that the next gangs need not wait
+    for a node. Neither a forecast nor maxStep limits it."""
     lead_seconds: Seconds = 600
-    """Seconds from asking for a node until it is ready; the floor looks so far ahead."""
+    """Seconds from the request for a node until it is ready. The floor looks ahead by this time."""
     node_template: NodeTemplate | None = None
-    """The resources of a new node. Without it, those of the newest node of the pool; a pool
-    without nodes and without it does not grow for gangs that wait."""
+    """The resources of a new node. Without it, those of the newest node of the pool. A pool with
+    neither does not grow for waiting gangs."""
     scale_in: ScaleIn = ScaleIn()
     history: HistorySource = HistorySource()
     time_zone: Annotated[str, Field(pattern="^[A-Za-z0-9_+/-]+$", max_length=64)] = "UTC"
@@ -264,10 +266,9 @@ class RecordedDay(ApiModel):
 
     date: Annotated[str, Field(pattern="^[0-9]{4}-[0-9]{2}-[0-9]{2}$", max_length=10)]
     demand: ShortText
-    """Nodes' worth asked for, the mean of each hour, up to 24 of them; - where it was not
-    counted."""
+    """The mean demand of each hour in nodes, up to 24 values; - for an hour without a count."""
     tasks: ShortText
-    """Jobs that finished in each hour, likewise."""
+    """The jobs that finished in each hour, in the same form."""
 
 
 class RecordedHistory(ApiModel):
@@ -280,11 +281,11 @@ class ForecastHour(ApiModel):
     """The demand forecast for one hour, in nodes."""
 
     hour: Timestamp
-    """Its beginning."""
+    """The beginning of the hour."""
     p50: Annotated[float, Field(ge=0)]
-    """As likely above as below."""
+    """The median: demand is as likely above as below it."""
     upper: Annotated[float, Field(ge=0)]
-    """Demand stays at or below it in quantilePercent of hours."""
+    """The demand that quantilePercent of hours should not exceed."""
 
 
 class ForecastModel(ApiModel):
@@ -292,7 +293,7 @@ class ForecastModel(ApiModel):
 
     name: Annotated[str, Field(max_length=64)]
     skill: float | None = None
-    """The part of the seasonal naive forecast's loss that it saves; 0 is no better."""
+    """The part of the seasonal naive forecast's loss that the model saves; 0 is no better."""
     accuracy: float | None = None
     """1 - WAPE on the latest days, 1 at best."""
     why: Message = ""
@@ -307,7 +308,7 @@ class NodePoolScalerStatus(ApiModel):
     nodes: Count | None = None
     """Nodes of the pool that are ready."""
     needed: Count | None = None
-    """Nodes that hold a replica of a gang, or will by its plan."""
+    """Nodes that hold a replica of a gang, or will hold one by a plan."""
     floor: Count | None = None
     """The fewest nodes the pool should have now."""
     replicas: Count | None = None
@@ -322,12 +323,12 @@ class NodePoolScalerStatus(ApiModel):
     tomorrow: ShortText | None = None
     """The forecast of the next day in a few words."""
     conditions: Conditions = ()
-    """Scaling: the target is asked for the nodes that the floor says, as far as max allows.
-    Forecast: there is a forecast to go by."""
+    """Scaling: Bireme requests the nodes of the floor from the target, up to max. Forecast: a
+    usable forecast exists."""
 
 
 class NodePoolScaler(Resource):
-    """The number of nodes of a pool, from what it needed before and what waits now."""
+    """The number of nodes of a pool, from its past demand and the gangs that wait now."""
 
     kind: Literal["NodePoolScaler"] = "NodePoolScaler"
     spec: NodePoolScalerSpec

@@ -72,14 +72,14 @@ class Plan(ApiModel):
     spec_hash: str = Field(max_length=64)
     """Digest of the spec that was planned; another digest means the plan is stale."""
     queue: DnsLabel
-    """The Queue that admitted the gang: what it uses counts there."""
+    """The Queue that admitted the gang. The gang's usage counts there."""
     mode: Literal["Pinned", "Score"]
     """Pinned: each pod has its node. Score: the extender's scores choose among nodes."""
     planned_time: Timestamp
     resized_time: Timestamp | None = None
     """The last time members were added or removed; absent before a resize."""
     opportunistic: bool | None = None
-    """True where it was admitted to places reserved for another gang, and yields them to it."""
+    """True if it was admitted to places reserved for another gang, and yields them to that gang."""
     tasks: tuple[PlannedTask, ...] = Field(
         default=(), max_length=MAX_PLANNED_TASKS, json_schema_extra=map_list("name")
     )
@@ -87,8 +87,7 @@ class Plan(ApiModel):
     ended_replicas: tuple[EndedReplicas, ...] | None = Field(
         default=None, max_length=8 * MAX_PLANNED_TASKS
     )
-    """The replicas of a TrainingJob that have ended well, written in the write that notices them. A
-    task of which every other replica has ended has several entries."""
+    """The replicas of a TrainingJob that have ended well. A task may have several entries."""
 
 
 # Replica indices are written as ranges, ``(0, 1, 2, 3, 7)`` as ``"0-3,7"``. So the plan of 10 000

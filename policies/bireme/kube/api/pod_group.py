@@ -63,17 +63,18 @@ class PodGroupSpec(ApiModel):
     )
 
     min_member: Replicas
-    """The fewest pods that start together. It may be edited at any time: pods that have their
-    places keep them, and the next ones wait until so many have places together."""
+    """The fewest pods that start together. It may be edited at any time. Pods that have places keep
+    them, and further pods wait until minMember pods have places together."""
     min_task_member: dict[str, Replicas] = Field(default={}, max_length=MAX_TASKS)
-    """Task name to the fewest of its pods that start together."""
+    """Name of a task to the fewest of its pods that start together."""
     queue: DnsLabel | None = None
-    """The Queue the gang waits in. Without it, the one that label bireme.dev/default-queue of its
-    namespace names, or else default; status.queue says which that is."""
+    """The Queue the gang waits in. Without it, the queue in the label bireme.dev/default-queue of
+    its namespace, or else the queue default. status.queue has the result."""
     priority_class_name: DnsSubdomain | None = None
-    """A stock PriorityClass; its value is the gang's part of the combined priority."""
+    """A PriorityClass of Kubernetes; its value is the gang's part of the combined priority."""
     min_resources: ResourceMap = Field(default={})
-    """The total request of the gang, to be known before its pods exist."""
+    """The total request of the gang. With it, Bireme can check the limits of queue and cluster
+    before the pods exist."""
 
 
 class EndedPods(ApiModel):
@@ -102,7 +103,7 @@ class PodGroupStatus(ApiModel):
     message: Message | None = None
     conditions: Conditions = ()
     """Admitted: it has its places. Running: all containers of minMember of its pods have started;
-    this is not taken back where some end, see phase."""
+    it stays True when some end, see phase."""
     queue: QueueName | None = None
     """The queue it waits in, or was admitted in."""
     queue_position: Count | None = None
@@ -110,41 +111,40 @@ class PodGroupStatus(ApiModel):
     preemptions: Count | None = None
     """Number of times the gang was stopped to make room for another one."""
     yields: Count | None = None
-    """Those of them by which it gave back places that are reserved for another gang."""
+    """The preemptions by which it returned places that were reserved for another gang."""
     stop: PodGroupStop | None = None
-    """The stop that is under way, until all its pods have gone."""
+    """The current stop, until all its pods are gone."""
     resumable: bool | None = None
-    """True where it may be stopped for its equals, because annotation bireme.dev/resumable says
-    that it can resume."""
+    """True if it may be stopped for gangs of equal priority, because annotation
+    bireme.dev/resumable says that it can resume."""
     resumable_because: Message | None = None
-    """The source that says so."""
+    """The source of that value."""
     start_failures: Count | None = None
     """Starts in a row that kube-scheduler refused or that took too long; absent once it runs."""
     retry_time: Timestamp | None = None
-    """After a failed start, the time until which it is not tried again, and from which on it
-    waits."""
+    """After a failed start, the time until which it is not tried again. From then on it waits."""
     wait_seconds: Count | None = None
-    """Time spent waiting for its places before queuedTime, or over all starts in a row that failed;
-    absent once it runs."""
+    """Time spent waiting before queuedTime, or over all failed starts in a row; absent once it
+    runs."""
     queued_time: Timestamp | None = None
-    """The last time it joined the line after it was parked; absent once it runs."""
+    """The last time it began to wait after parkedTime; absent once it runs."""
     parked_time: Timestamp | None = None
-    """Since when it cannot start however long it waits: that is no waiting."""
+    """The time since which waiting cannot help it, so that this time does not count as waiting."""
     uncounted_seconds: Count | None = None
-    """Part of its wait that its bound does not count, because its namespace's quota, its claims or
-    too many jobs of its namespace kept it, and not a lack of capacity."""
+    """Part of its wait that does not count for its wait bound. In that time its namespace's quota,
+    its claims or too many jobs of its namespace held it back, and not a lack of capacity."""
     uncounted_time: Timestamp | None = None
-    """Since when that is so."""
+    """The time since which its wait does not count for its wait bound."""
     request: RecordedRequest | None = None
-    """The total request of its pods that its wait counts for; once they ask for more, it waits
-    anew. Absent once it runs."""
+    """The total request of its pods that its wait counts for. When they request more, its wait
+    begins anew. Absent once it runs."""
     observed_generation: Count | None = None
-    """The generation of the spec whose start failed: another one is tried at once."""
+    """The generation of the spec whose start failed. Another generation is tried at once."""
     plan: Plan | None = None
     ended_pods: tuple[EndedPods, ...] | None = Field(default=None, max_length=MAX_TASKS)
-    """The members that have ended well, written in the write that notices them: they count for
-    minMember also once their pods are deleted. At most minMember of each controller; none once all
-    members have ended well."""
+    """The members that have ended well. They still count for minMember after their pods are
+    deleted. At most minMember of each controller are listed; none once all members have ended
+    well."""
 
 
 def _immutable_while_planned(field: str) -> Rule:

@@ -93,40 +93,42 @@ class QueueSpec(ApiModel):
     )
 
     parent: DnsLabel | None = None
-    """The queue above: what this one holds counts there too, and its limit holds here too."""
+    """The queue above this one. The usage of this queue counts there too, and the limit there
+    applies here too."""
     weight: Annotated[int, Field(ge=1, le=1000)] | None = None
-    """Its part, beside the other queues of its parent, of what none of them is guaranteed. Where
-    one of them sets a weight, the lowest share goes first, and no weight counts as 1."""
+    """Its share of the capacity that is not guaranteed, relative to the other queues of its parent.
+    If one of them sets a weight, the queue with the lowest share per weight goes first, and queues
+    without a weight count as 1."""
     guaranteed: ResourceMap = Field(default={})
-    """Resources that its gangs, and those of queues below it, can take back from queues that hold
-    more than is guaranteed to them. Name the same resources in all queues of a parent."""
+    """Resources that its gangs, and those of queues below it, can reclaim from queues that hold
+    more than their guarantee. Name the same resources in all queues of a parent."""
     limit: ResourceMap = Field(default={})
-    """The most its admitted gangs may ask for together; a resource not named is unlimited."""
+    """The largest total request of its admitted gangs. Resources without an entry are unlimited."""
     user_priority: Annotated[int, Field(ge=0, le=100)] = 50
     """The user's part of the combined priority of every job in the queue."""
     namespace_selector: LabelSelector | None = None
     """The namespaces whose jobs may use the queue; without it, all of them."""
     wait_bound_seconds: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
     """A job that has waited this long goes first, whatever its priority, within the operator's
-    setting overdueShare. It must also have waited for so many times as long as it has run, or is
-    estimated to run, as the setting waitBoundRunFactor says, 8 by default; one that has run before
-    waits 32 times as long. Without it, as the operator's setting of this name says."""
+    setting overdueShare. Its wait must also exceed a multiple of the time that it has run or is
+    estimated to run. The setting waitBoundRunFactor has that multiple, 8 by default; a job that has
+    run before waits 32 times as long. Without it, the operator's setting of this name."""
     start_timeout_seconds: Annotated[int, Field(ge=1, le=86_400)] | None = None
-    """How long its gangs, and those of queues below it, may hold their places until they run: all
-    replicas of a job, minMember pods of a PodGroup. Jobs may say less. Without it, as the queue
-    above says, at last the operator's setting."""
+    """The time in which its gangs, and those of queues below it, must run after they get their
+    places: all replicas of a job, minMember pods of a PodGroup. Jobs may set less. Without it, the
+    value of the queue above, or of the operator's setting."""
     max_min_runtime_seconds: Annotated[int, Field(ge=0, le=86_400)] | None = None
-    """The most that counts of runPolicy.minRuntimeSeconds of its jobs, and those of queues below
-    it. The least of what it, the queues above it and the operator's setting say holds."""
+    """Upper bound on runPolicy.minRuntimeSeconds of its jobs, and those of queues below it. The
+    smallest value of this queue, the queues above it and the operator's setting applies."""
     preempt_pod_groups: bool = True
-    """False: PodGroups in it, and in queues below it, are stopped for nobody, not even for a higher
-    priority or for a queue that takes back its guarantee."""
+    """False: Bireme stops no PodGroup in it, or in queues below it, for another gang, not even for
+    a higher priority or for a queue that reclaims its guarantee."""
     assume_resumable: bool | None = None
-    """Whether its jobs, and those of queues below it, count as able to resume after a stop where
-    neither they nor a job like them have said so (runPolicy.resumable). Without it, as the queue
-    above says, at last the operator's setting."""
+    """Default of runPolicy.resumable for its jobs, and those of queues below it, that neither set
+    it nor have reported a checkpoint. Without it, the value of the queue above, or of the
+    operator's setting."""
     state: Literal["Open", "Closed"] = "Open"
-    """Closed admits nothing new; what runs goes on."""
+    """A Closed queue admits no new gangs, and its running gangs continue."""
 
 
 class QueueStatus(ApiModel):

@@ -59,36 +59,36 @@ class PolicyParameters(ApiModel):
     """
 
     orderer: Parameters | None = None
-    """Of spec.orderer, or of the checkpoint's."""
+    """Parameters of spec.orderer, or of the checkpoint's orderer."""
     placer: Parameters | None = None
-    """Of spec.placer, or of the checkpoint's."""
+    """Parameters of spec.placer, or of the checkpoint's placer."""
     sizer: Parameters | None = None
-    """Of spec.sizer, or of the checkpoint's."""
+    """Parameters of spec.sizer, or of the checkpoint's sizer."""
 
 
 class CanaryScope(ApiModel):
     """The queues for whose gangs a canary decides."""
 
     queues: Annotated[tuple[DnsSubdomain, ...], Field(min_length=1, max_length=64)]
-    """Names of queues; each stands for the queues below it too. Where an older canary names one of
-    them, that one decides there."""
+    """Names of queues; each includes the queues below it. If an older canary names one of them, the
+    older canary decides there."""
 
 
 class RolloutSpec(ApiModel):
     """What the operator may do by itself, by the outcomes that it compares."""
 
     promote: Literal["Never", "Automatic"] = "Never"
-    """Automatic: a Shadow or Canary comes to decide for all queues once the interval of what its
-    decisions save lies wholly above the margin."""
+    """Automatic: a Shadow or Canary begins to decide for all queues when the whole interval of its
+    saving lies above the margin."""
     roll_back: Literal["Never", "Automatic"] = "Never"
-    """Automatic: a policy that decides is taken back once the same interval of the policy that
-    would decide without it lies wholly above the margin, or once the rules had to answer in its
-    place in more than half of its latest 20 cycles. It stays so until its spec changes."""
+    """Automatic: a deciding policy is rolled back when the whole interval of the saving without it
+    lies above the margin. It is also rolled back when the rules answered in its place in more than
+    half of its latest 20 cycles. It stays rolled back until its spec changes."""
     minimum_samples: Annotated[int, Field(ge=2, le=1_000_000)] = 40
-    """Comparisons before an interval counts; of very few there is none."""
+    """Samples that are needed before the interval counts."""
     margin: Annotated[float, Field(ge=0, le=1)] = 0.02
-    """How much better it must be: a share of the time that gangs take. The interval is looked at
-    again and again, so with 0 a policy that is only as good passes by chance sooner or later."""
+    """The saving that is required, as a share of the mean completion time. The interval is checked
+    again and again, so with 0 an equally good policy passes by chance sooner or later."""
 
 
 class SchedulingPolicySpec(ApiModel):
@@ -142,23 +142,23 @@ class SchedulingPolicySpec(ApiModel):
     parameters: PolicyParameters | None = None
     """Constants of the parts, such as a threshold or a weight, instead of their defaults."""
     stage: Literal["Active", "Canary", "Shadow"] = "Active"
-    """Active decides. Shadow decides too, on what the active one saw, and is only compared. Canary
-    decides for the queues in spec.canary."""
+    """An Active policy decides. A Shadow decides on the same snapshots as the active policy, and is
+    only compared. A Canary decides for the queues in spec.canary."""
     canary: CanaryScope | None = None
     """For stage Canary: the queues for whose gangs it decides in place of the active policy."""
     rollout: RolloutSpec | None = None
-    """Promotion and rollback by what is measured; without it the operator does neither."""
+    """Promotion and rollback by measured outcomes. Without it the operator does neither."""
 
 
 class ShadowHistory(ApiModel):
-    """The moments behind the regret, from which the next leader goes on."""
+    """The samples behind the regret, with which the next leader continues."""
 
     between: Annotated[str, Field(pattern="^[0-9a-f]{16}$", max_length=16)]
-    """A digest of the two policies, of the settings and of Bireme's version. A leader for which it
-    is another begins anew."""
+    """A digest of the two policies, the settings and Bireme's version. A leader with another digest
+    begins anew."""
     moments: Annotated[str, Field(pattern=f"^{_MOMENT}( {_MOMENT})*$", max_length=8192)]
-    """The latest 200, oldest first: the mean seconds of the gangs of a moment by the active policy,
-    a slash, and those by the shadow."""
+    """The latest 200 samples, oldest first. Each has the mean seconds of its gangs with the active
+    policy, a slash, and those with the shadow."""
 
 
 def shadow_history(between: str, samples: Iterable[RegretSample]) -> dict[str, str]:
@@ -187,28 +187,27 @@ class ShadowStatus(ApiModel):
     """Comparison of a shadow with the policy that decided."""
 
     of: Annotated[str, Field(max_length=253)] | None = None
-    """The SchedulingPolicy that is played as the shadow, where it is another one than this; empty
-    for the policy of the settings."""
+    """The SchedulingPolicy that is compared as the shadow, if it is not this one; empty for the
+    policy of the settings."""
     decisions: Count | None = None
-    """Cycles compared: those in which either of the two started a gang."""
+    """Compared cycles: those in which one of the two policies started a gang."""
     agreement: Annotated[float, Field(ge=0, le=1)] | None = None
     """The share of starts that both had in common, lately."""
     size_agreement: Annotated[float, Field(ge=0, le=1)] | None = None
-    """The share of elastic gangs that both gave the same size, lately: of those that both started
-    or any of both resized."""
+    """The share of elastic gangs to which both policies gave the same size, lately: of the gangs
+    that both started or that one of them resized."""
     regret: float | None = None
-    """By how much longer the gangs of a moment take on average by the decisions of the active
-    policy (order, sizes, places, stops) than by the shadow's, in seconds: the mean over the latest
-    moments that were played forward by both. Above zero where the shadow would do better."""
+    """The seconds by which gangs take longer, on average, with the decisions of the active policy
+    (order, sizes, places, stops) than with the shadow's. It is the mean over the latest samples,
+    each simulated with both policies. Above zero the shadow is better."""
     regret_low: float | None = None
-    """The lower bound of the 95 % interval of the regret; left out while there are too few moments
-    to tell, fewer than 40."""
+    """The lower bound of the 95 % interval of the regret; absent below 40 samples."""
     regret_high: float | None = None
-    """The upper bound, likewise."""
+    """The upper bound of that interval; absent below 40 samples."""
     regret_share: float | None = None
-    """The regret over the mean completion time by the active policy."""
+    """The regret as a share of the mean completion time with the active policy."""
     samples: Count | None = None
-    """The moments that the regret is the mean of."""
+    """The number of samples of which the regret is the mean."""
     history: ShadowHistory | None = None
 
 
@@ -217,11 +216,11 @@ class SchedulingPolicyStatus(ApiModel):
 
     conditions: Conditions = ()
     """Loaded: it decides, or is compared as a shadow. Degraded: the rules lately had to decide in
-    its place. Promoted: the operator lets it decide, by spec.rollout. RolledBack: the operator
-    took it back. Both have the numbers, also before anything was done."""
+    its place. Promoted: the operator let it decide, by spec.rollout. RolledBack: the operator
+    rolled it back. Both have the numbers, even before a step is taken."""
     stage: Literal["Active", "Canary", "Shadow", "RolledBack"] | None = None
-    """The stage that counts: that of the spec, unless the operator promoted the policy or rolled it
-    back by spec.rollout. Every change of the spec begins anew."""
+    """The effective stage: that of the spec, unless the operator promoted the policy or rolled it
+    back by spec.rollout. A change of the spec resets it."""
     checkpoint_sha256: Sha256 | None = None
     """The digest of the checkpoint that was loaded."""
     decisions: Count | None = None
@@ -229,8 +228,8 @@ class SchedulingPolicyStatus(ApiModel):
     fallbacks: Count | None = None
     """Cycles in which the rules had to answer in its place, since it was loaded."""
     shadow: ShadowStatus | None = None
-    """For a Shadow or Canary: compared with the active policy. For a policy that may be rolled
-    back: the policy that would decide without it, compared with it."""
+    """For a Shadow or Canary: its comparison with the active policy. For a policy that may be
+    rolled back: the comparison of the policy that would decide without it."""
     observed_generation: Count | None = None
     """The generation of the spec that the status describes."""
 

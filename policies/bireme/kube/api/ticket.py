@@ -27,9 +27,10 @@ class TicketSpec(ApiModel):
     extra: dict[str, Annotated[tuple[_Text, ...], Field(max_length=32)]] = Field(
         default={}, max_length=32
     )
-    """What else the authenticator says of the user."""
+    """Further attributes of the user from the authenticator."""
     secret_digest: Annotated[str, Field(pattern="^[0-9a-f]{64}$", max_length=64)]
-    """The sha256 of the secret by which its bearer proves to be the one who created it."""
+    """The sha256 of the secret with which a request proves that it comes from the creator of the
+    ticket."""
 
 
 _RULES: Final = validations(
@@ -42,7 +43,7 @@ _RULES: Final = validations(
 
 
 class Ticket(Resource):
-    """Says to the operator who asks it; good for five minutes."""
+    """Proof of a user's identity for requests to the operator; valid for five minutes."""
 
     model_config = ConfigDict(json_schema_extra=_RULES)
 

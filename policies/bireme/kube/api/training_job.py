@@ -79,7 +79,7 @@ class ProgressStatus(ApiModel):
     step: NotNegative | None = None
     total_steps: NotNegative | None = None
     checkpoint_step: NotNegative | None = None
-    """The steps that the last checkpoint holds which the job has reported."""
+    """The step of the last checkpoint that the job has reported."""
     loss: Number | None = None
     worst_loss: Number | None = None
     """The largest loss ever reported."""
@@ -123,7 +123,7 @@ class TaskStatus(ApiModel):
 
     name: TaskName
     replicas: Count = 0
-    """Wanted in the current plan."""
+    """Replicas in the current plan."""
     planned: Count = 0
     bound: Count = 0
     ready: Count = 0
@@ -152,9 +152,10 @@ class EstimatedStart(ApiModel):
     """
 
     earliest: Timestamp
-    """Without coveragePercent, when enough of the gangs that run there should have ended."""
+    """Without coveragePercent, the time by which enough of the gangs there should have ended."""
     latest: Timestamp | None = None
-    """Without coveragePercent, when all of them are; absent when one of them has no estimate."""
+    """Without coveragePercent, the time by which all of them should have ended; absent when one of
+    them has no estimate."""
     coverage_percent: int | None = Field(default=None, ge=1, le=99)
     """This many of 100 such ranges contain the start; absent until enough jobs have started."""
 
@@ -202,43 +203,44 @@ class TrainingJobStatus(ApiModel):
     preemptions: Count | None = None
     """Number of times the gang was stopped to make room for another one."""
     yields: Count | None = None
-    """Those of them by which it gave back places that are reserved for another gang."""
+    """The preemptions by which it returned places that were reserved for another gang."""
     start_failures: Count | None = None
-    """Starts in a row of which kube-scheduler said no, or that were not over in time; absent once
-    it runs or its spec is changed."""
+    """Starts in a row that kube-scheduler refused or that took too long; absent once it runs or its
+    spec changes."""
     resumable: bool | None = None
-    """True where it may be stopped for its equals, because it can resume."""
+    """True if it may be stopped for gangs of equal priority, because it can resume."""
     resumable_because: Message | None = None
-    """The source that says so."""
+    """The source of that value."""
     retry_time: Timestamp | None = None
     """After a failed start, the time until which it is not tried again."""
     rejected_by: tuple[DnsSubdomain, ...] | None = Field(default=None, max_length=5)
-    """Nodes whose kubelets refused its pods since it last ran, the last five; from the fifth on it
+    """The last five nodes whose kubelets refused its pods since it last ran. From the fifth on it
     pauses after each refusal."""
     queued_time: Timestamp | None = None
-    """The last time it joined the line: at creation, resumption, after an interruption or
+    """The last time it began to wait: at creation, resumption, after an interruption or
     parkedTime."""
     parked_time: Timestamp | None = None
-    """Since when it cannot start however long it waits: that is no waiting."""
+    """The time since which waiting cannot help it, so that this time does not count as waiting."""
     uncounted_seconds: Count | None = None
-    """Part of its wait that its bound does not count, because its namespace's quota, its claims or
-    too many jobs of its namespace kept it, and not a lack of capacity."""
+    """Part of its wait that does not count for its wait bound. In that time its namespace's quota,
+    its claims or too many jobs of its namespace held it back, and not a lack of capacity."""
     uncounted_time: Timestamp | None = None
-    """Since when that is so."""
+    """The time since which its wait does not count for its wait bound."""
     waits_for: str | None = Field(default=None, max_length=64)
-    """Digest of the nodes and kinds of pods that its wait counts for; after an edit of these, or of
-    the queue, it waits anew."""
+    """Digest of the node and pod constraints that its wait counts for. After an edit of these, or
+    of the queue, its wait begins anew."""
     request: RecordedRequest | None = None
-    """The total request that its wait counts for; an edit that asks for more begins it anew."""
+    """The total request that its wait counts for. After an edit that requests more, its wait begins
+    anew."""
     admitted_time: Timestamp | None = None
     estimated_seconds: NotNegative | None = None
-    """The run time that estimatedDuration stated at the last admission, 0 for none. Decisions about
-    the running job go by it: an edit of estimatedDuration counts from the next start on."""
+    """The estimatedDuration at the last admission, 0 for none. Decisions about the running job use
+    it: an edit of estimatedDuration counts from the next start on."""
     start_time: Timestamp | None = None
     """The time at which the whole gang was first running."""
     completion_time: Timestamp | None = None
     wait_seconds: Count | None = None
-    """Time spent waiting in line until queuedTime, or until its last start."""
+    """Time spent waiting until queuedTime, or until its last start."""
     run_seconds: Count | None = None
     """Time for which it held its places before it last joined the queue, over all its starts."""
 
@@ -308,31 +310,32 @@ class RunPolicy(ApiModel):
     """The job fails when it has held its places for longer, over all its starts. Time in the queue
     and suspended time do not count."""
     start_timeout_seconds: int | None = Field(default=None, ge=1, le=86_400)
-    """The job gives its places back, and is tried again later, when it has had them for so long and
-    not all of its replicas run; without it, as its queue says. A queue that says less holds. The
-    pull of an image does not count, for up to an hour."""
+    """The time in which all replicas must run after the job gets its places. After it the job gives
+    the places back and is tried again later. The smaller value of job and queue applies; without
+    it, the queue's. Image pulls do not count, for up to an hour."""
     min_runtime_seconds: int | None = Field(default=None, ge=0, le=86_400)
-    """For so long after a start the job is not stopped for others; without it, as the operator's
-    setting of this name says. Of more than maxMinRuntimeSeconds of the operator and its queues only
-    that much counts, as the condition Admitted then says."""
+    """The time after a start in which the job is not stopped for others. Without it, the operator's
+    setting of this name. The setting maxMinRuntimeSeconds of the operator and its queues limits it,
+    and the condition Admitted then says so."""
     ttl_seconds_after_finished: int | None = Field(default=None, ge=0, le=2**31 - 1)
     """The finished job is deleted after this time; without it, never."""
     clean_pod_policy: Literal["Running", "All", "None"] = "Running"
-    """The pods that are deleted when the job finishes. With None what still runs goes on for ten
-    minutes; until then it holds its places, and counts in the queue."""
+    """The pods that are deleted when the job finishes. With None, running pods continue for ten
+    minutes. Until then they hold their places and count in the queue."""
     success_policy: Literal["Leader", "AllReplicas"] | None = None
-    """The replicas that decide that the job has succeeded, by ending well. Leader: the replica of
-    role master or chief; without one, the first worker. AllReplicas: all but those of role ps.
-    Without it: Leader where a task has role master or chief or the job is elastic, else
-    AllReplicas. What then still runs is stopped as cleanPodPolicy says."""
+    """The replicas that must end well for the job to succeed. Leader: the replica of role master or
+    chief; without one, the first worker. AllReplicas: all but those of role ps. Without it: Leader
+    if a task has role master or chief or the job is elastic, else AllReplicas. Then cleanPodPolicy
+    decides which other pods are stopped."""
     resumable: bool | None = None
-    """True: after a stop the job goes on from a checkpoint. It may then be stopped for its equals,
-    moved to faster GPUs, and started in places that are reserved for another job. False: it may
-    not. Without it: true of an elastic job and of one that has reported a checkpoint, in this run
-    or another of its template; else as its queue or the operator assumes (assumeResumable). What
-    has a higher priority or is guaranteed may stop it either way."""
+    """True: after a stop the job continues from a checkpoint. Bireme may then stop it for jobs of
+    equal priority, move it to faster GPUs, and start it in places reserved for another job. False:
+    Bireme does none of these. Without it: true if the job is elastic or has reported a checkpoint,
+    in this run or another of its template; else as its queue or the operator assumes
+    (assumeResumable). Jobs of higher priority, and queues that reclaim their guarantee, may stop it
+    either way."""
     suspend: bool = False
-    """True stops the job and frees its resources; false lets it wait for admission again."""
+    """True stops the job and frees its resources. False lets it wait for admission again."""
 
 
 Role = Literal["master", "chief", "worker", "ps", "evaluator"]
@@ -457,10 +460,10 @@ class TrainingJobSpec(ApiModel):
     model_config = ConfigDict(json_schema_extra=_SPEC_RULES)
 
     queue: DnsLabel | None = None
-    """The Queue the job waits in. Without it, the one that label bireme.dev/default-queue of its
-    namespace names, or else default; status.queue says which that is."""
+    """The Queue the job waits in. Without it, the queue in the label bireme.dev/default-queue of
+    its namespace, or else the queue default. status.queue has the result."""
     priority_class_name: DnsSubdomain | None = None
-    """A stock PriorityClass; its value is the job's part of the combined priority."""
+    """A PriorityClass of Kubernetes; its value is the job's part of the combined priority."""
     min_available: int | None = Field(default=None, ge=1, le=MAX_REPLICAS)
     """The fewest replicas, over all tasks, that start together; without it, the sum of the
     tasks' minReplicas."""
@@ -469,11 +472,11 @@ class TrainingJobSpec(ApiModel):
     )
     role_affinity: RoleAffinitySpec = RoleAffinitySpec()
     rendezvous: Literal["torch", "tensorflow", "none"] = "none"
-    """The environment by which the replicas find each other: MASTER_ADDR and the like (torch),
-    TF_CONFIG (tensorflow), or nothing."""
+    """The environment by which the replicas find each other: MASTER_ADDR and its companions
+    (torch), TF_CONFIG (tensorflow), or nothing (none)."""
     estimated_duration: Duration | None = None
-    """The expected time of a run, such as 2h30m. A job that has it may start ahead of a
-    larger one that waits, where it ends in time to delay nobody."""
+    """The expected time of a run, such as 2h30m. With it the job may start ahead of a larger
+    waiting job, if it ends in time to delay no one."""
     run_policy: RunPolicy = RunPolicy()
 
     @property

@@ -28,7 +28,8 @@ _MAX_REPLICAS: Final = 64
 """The limit of the authors' simulator, whose cluster has 16 nodes."""
 
 _UNSPREAD: Final = frozenset({"ncf"})
-"""Applications that the authors' elastic policies keep at one replica and at its batch."""
+"""Applications that the authors' elastic policies keep at one replica and the requested batch
+size."""
 
 
 def read_pollux(path: Path, *, mode: str = "rigid", traces: str = "") -> Trace:
@@ -82,8 +83,8 @@ def _run_seconds(table: tables.CsvTable, row: int, law: PolluxSpeed, replicas: i
     if pace > 0:
         return law.steps / pace
     raise TraceError(
-        f"{table.file}, line {table.lines[row]}: num_replicas is {replicas}, at which batch size "
-        f"{law.batch} was not measured; give a size that was"
+        f"{table.file}, line {table.lines[row]}: batch size {law.batch} was not measured at "
+        f"num_replicas {replicas}; use a measured size"
     )
 
 

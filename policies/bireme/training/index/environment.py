@@ -1,9 +1,10 @@
 """The cases of the learned index: days of a trace on small clusters, under all guardrails.
 
-The split is that of :mod:`bireme.contest.families`: the index learns from Philly's first six weeks
-and stops by the seventh; this module has no evaluation data. A case is one day of every n-th job,
-on a cluster with a given load (:mod:`bireme.simulator.loads`). A virtual cluster stands for its
-users, as a namespace does in a real cluster. Jobs before the case are the history of run times.
+The split is that of :mod:`bireme.contest.families`: the index learns from Philly's first six weeks,
+and the seventh week decides when training stops. This module has no evaluation data. A case is one
+day of every n-th job, on a cluster with a given load (:mod:`bireme.simulator.loads`). A virtual
+cluster stands for its users, as a namespace does in a real cluster. Jobs before the case are the
+history of run times.
 
 Preemption is free, as in most published comparisons, or has a cost.
 """

@@ -4,15 +4,16 @@ The paper's experiments (``table-*``, ``mix-*``, ``arrivals``) are accuracy and 
 in :mod:`~bireme.training.rlpto.environment`. All policies have the same tasks, drawn by the seed.
 Policies with beta appear in the results once per beta, such as ``name-0.0003``. The checkpoint also
 appears under its own name, at 3e-4, the beta of the mixes. A finished task gives points: ten times
-its priority at submission, and 80 for the highest priority. They are read every 1000 s for two
-hours and averaged (figures 10 and 11 of the paper); the last reading falls on 7000 s.
+its priority at submission, and 80 for the highest priority. The result is the mean of the points
+every 1000 s in two hours, up to 7000 s (figures 10 and 11 of the paper).
 
 ``elastic`` is not in the paper: RLPTO as a sizer of the scheduling cycle, on a simulated cluster.
-Jobs train like the tasks: same speed law, loss and accuracy. Their workers cost no accuracy, which
-the simulator cannot express. They arrive by a Poisson process, and report once per iteration at
-their requested size. All sizers have the same order (first come first served), placement and
-guardrails. A start or a resize costs 30 s. So only the numbers of workers differ. The second metric
-is the time to 98 % of the final accuracy, for users who take a model before its last iteration.
+Jobs train like the tasks: same speed law, loss and accuracy. More workers cost no accuracy here,
+because the simulator has no such law. They arrive by a Poisson process, and report once per
+iteration at their requested size. All sizers have the same order (first come first served),
+placement and guardrails. A start or a resize costs 30 s. So only the numbers of workers differ. The
+second metric is the time to 98 % of the final accuracy, for users who take a model before its last
+iteration.
 """
 
 from collections.abc import Callable, Mapping, Sequence

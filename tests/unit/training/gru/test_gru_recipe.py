@@ -52,7 +52,7 @@ def test_a_network_for_any_pool_says_how_it_does_on_demand_it_has_not_learned(
     [
         (["gru", "--horizon", "90m"], "--horizon: 90 min is no whole number of intervals"),
         (["a2c"], "argument --series: a2c learns no series; gru does"),
-        (["gru", "--data", "."], "argument --data: with --series that alone is learned"),
+        (["gru", "--data", "."], "argument --data: cannot be used with --series"),
         (["gru", "--horizon", "400"], "400 values; to learn 400 steps ahead"),
     ],
 )

@@ -81,7 +81,7 @@ function say(text) {
 
 function follow() {
   const events = new EventSource(`/events?seen=${document.body.dataset.version}`);
-  const told = (event) => say(event.data === "live" ? "" : "The cluster does not answer; this may be old.");
+  const told = (event) => say(event.data === "live" ? "" : "The cluster does not answer; this page may be old.");
   events.addEventListener("change", (event) => { told(event); changed = true; renew(); });
   events.addEventListener("beat", told);
   events.onerror = () => say("The board has ended; run bireme ui again.");
@@ -90,7 +90,7 @@ function follow() {
 
 addEventListener("submit", (event) => {
   if (!("slow" in event.target.dataset)) return;
-  say("It is being foreseen; this may take a minute.");
+  say("The board is computing the answer; this may take a minute.");
   isAsked = true;
 });
 addEventListener("pageshow", () => { isAsked = false; say(""); });
