@@ -87,10 +87,10 @@ def test_every_page_says_what_the_command_line_says(tenant: Tenant, visitor: Vis
     for path in (*PAGES, f"/job/{tenant.namespace}/runs", f"/job/{tenant.namespace}/waits"):
         visitor.judge(path)
     # Where no leader answers, the page says what to do.
-    assert "operator.settings.outlook set to true" in visitor.text("#kept-unknown")
+    assert "set operator.settings.outlook to true" in visitor.text("#kept-unknown")
     visitor.page.click("form.question button")
     visitor.page.wait_for_selector("#fault")
-    assert "operator.settings.outlook set to true" in visitor.text("#fault")
+    assert "set operator.settings.outlook to true" in visitor.text("#fault")
     visitor.judge(f"/what-if/{tenant.namespace}/waits?seconds=5&queue=default")
 
     visitor.open("/nodes")

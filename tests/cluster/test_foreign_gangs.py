@@ -86,7 +86,7 @@ def test_a_pod_behind_a_gate_of_others_is_left_alone_until_it_is_gone(tenant: Te
     found = tenant.await_group("kept", reason="WaitingForPods", message=words)
     tenant.eventually(
         lambda: (
-            "gates of others: example.com/quota"
+            "remove scheduling gates: example.com/quota"
             in tenant.get("PodGroup", "kept")["status"]["message"]
         )
     )

@@ -130,7 +130,7 @@ async def test_silence_about_a_group_while_others_are_bound_is_its_own_failed_st
         await until(lambda: status(api, "odd", GROUPS).get("startFailures") == 1)
         paused = status(api, "odd", GROUPS)
         assert (paused["phase"], paused["reason"]) == ("Interrupted", "GangNotBoundInTime")
-        assert "2 of 2 pods not on their nodes" in paused["message"]
+        assert "2 of 2 pods are not on their nodes" in paused["message"]
 
 
 def is_stopped(api: FakeApi, times: int) -> bool:

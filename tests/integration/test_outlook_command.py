@@ -90,7 +90,7 @@ async def test_what_cannot_be_asked_says_what_to_do(
 ) -> None:
     asked = ("outlook", "--kubeconfig", kubeconfig)
     code, _, err = await output(capsys, *asked)
-    assert (code, "have operator.settings.outlook set to true" in err) == (1, True)
+    assert (code, "set operator.settings.outlook to true" in err) == (1, True)
     code, _, err = await output(capsys, *asked, "--policy", "fifo")
     assert (code, "name a RECORD to use another" in err) == (2, True)
     code, _, err = await output(capsys, *asked, "--outlook-service", "here")

@@ -92,4 +92,4 @@ async def test_places_are_told_to_who_may_read_the_gang_and_drawn_on_its_nodes(
     del api.documents[PROXY]
     async with looking(api, tmp_path) as live:
         assert live.view().kept_unknown.startswith("cannot see reservations: there is no Serv")
-        assert "operator.settings.outlook set to true" in live.view().kept_unknown
+        assert "set operator.settings.outlook to true" in live.view().kept_unknown

@@ -99,7 +99,7 @@ async def test_a_reader_is_told_of_their_jobs_and_no_name_of_others(
     assert (code, "needs --record" in err) == (2, True)
     del api.documents[PROXY]
     code, _, err = await output(capsys, *asked, "class=high")
-    assert (code, "have operator.settings.outlook set to true" in err) == (1, True)
+    assert (code, "set operator.settings.outlook to true" in err) == (1, True)
     assert "ask a record by --record" in err
 
 

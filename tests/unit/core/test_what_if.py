@@ -351,7 +351,7 @@ def test_a_change_that_cannot_be_made_is_refused_with_its_field(
 
 def test_a_size_needs_the_name_of_its_task_where_several_could_be_meant() -> None:
     workers = a_task(4), a_task(2, name="other")
-    with pytest.raises(WhatIfError, match="has tasks worker, other; say of which"):
+    with pytest.raises(WhatIfError, match="has tasks worker, other; name one"):
         apply_change(a_gang("job", *workers), GangChange(replicas={"": 1}), cluster(ends=[600.0]))
 
 
