@@ -68,6 +68,8 @@ def test_the_operator_has_the_rights_and_its_fence_the_rules_for_them() -> None:
         for resource in rule["resources"]
     }
     assert fenced == SUSPENDABLE
+    fields = {i.suspend_field for i in INTEGRATIONS if i.suspend_field}
+    assert fields == {("spec", "suspend")}, "the fence lets the operator change no other field"
 
 
 def test_no_other_module_of_the_operator_or_the_library_s_edge_names_a_kind() -> None:
