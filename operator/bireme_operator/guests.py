@@ -1,8 +1,8 @@
-"""Stops pods owned by other controllers, which count deletions as failures.
+"""Stops pods owned by other controllers, which may count deletions as failures.
 
-A Job counts a deleted pod as a failure. So if all pods of a Job or JobSet stop, this module
-suspends it for a moment (:mod:`bireme_operator.suspensions`). It evicts all other pods: the API
-server checks their PodDisruptionBudgets and sets the condition DisruptionTarget, by which a Job's
+If all pods of a workload stop that can be suspended, this module suspends it for a moment
+(:mod:`bireme_operator.suspensions`), and none counts as failed. It evicts all other pods: the API
+server checks their PodDisruptionBudgets and sets the condition DisruptionTarget, by which a
 ``podFailurePolicy`` distinguishes a disruption from a failure.
 
 If a budget protects a pod, the whole stop waits, because half a gang cannot train. Past a time
@@ -183,7 +183,7 @@ class Guests:
             condition = disruption_target(reason, message, self.now())
             try:
                 await self.writes.set_condition(pod.key, pod.uid, condition)
-            except ApiError as error:  # it costs the pod's Job a retry at worst
+            except ApiError as error:  # it costs the pod's owner a retry at worst
                 _log.info("condition not set", pod=pod.key, error=str(error))
         await self.writes.delete_pod(pod.key, pod.uid, grace_seconds)
 

@@ -44,7 +44,6 @@ from bireme_operator.dry_runs import DryRuns
 from bireme_operator.events import Events
 from bireme_operator.executor import DecisionExecutor
 from bireme_operator.guests import Guests
-from bireme_operator.job_counts import JobCounts
 from bireme_operator.job_services import ServiceRestorer
 from bireme_operator.jobs import JobReconciler
 from bireme_operator.loop import Heartbeat, Pacing, SchedulingLoop
@@ -63,6 +62,7 @@ from bireme_operator.resizes import Resizes
 from bireme_operator.settings import OperatorSettings
 from bireme_operator.start_failures import StartFailures
 from bireme_operator.status_writer import StatusWriter
+from bireme_operator.success_counts import SuccessCounts
 from bireme_operator.suspensions import Suspensions
 from bireme_operator.watches import Watches
 from bireme_operator.workqueue import WorkQueue
@@ -227,7 +227,7 @@ class LeaderTerm:
         ages = MonotonicAge(clock)
         gangs = GangReconciler(
             *(state, work, actuator, jobs, pod_groups, adoptions),
-            JobCounts(state, work, writes, clock),
+            SuccessCounts(state, work, writes, clock),
             *(reports, errors, health, ages, settings),
             start_failures=start_failures,
             troubles=troubles,

@@ -28,7 +28,6 @@ from bireme.kube.training_jobs import JobFacts
 from bireme_operator import lifecycle
 from bireme_operator.actuator import Actuator
 from bireme_operator.adoptions import Adoptions
-from bireme_operator.job_counts import JobCounts
 from bireme_operator.jobs import JobReconciler
 from bireme_operator.lifecycle import ReconcileContext
 from bireme_operator.metrics import OperatorMetrics
@@ -38,6 +37,7 @@ from bireme_operator.rejections import Rejection
 from bireme_operator.settings import OperatorSettings
 from bireme_operator.start_failures import StartFailures
 from bireme_operator.status_writer import StatusWriter
+from bireme_operator.success_counts import SuccessCounts
 from bireme_operator.workqueue import WorkQueue
 
 # A node counts as overfull after this time: a pod just bound may briefly count as planned, too.
@@ -190,7 +190,7 @@ class GangReconciler:
     jobs: JobReconciler
     pod_groups: PodGroups
     adoptions: Adoptions
-    job_counts: JobCounts
+    success_counts: SuccessCounts
     reports: StatusWriter
     errors: ReconcileErrors
     health: NodeHealth
@@ -268,7 +268,7 @@ class GangReconciler:
         else:
             has_work = planned is not None or self.adoptions.adopt(group, context)
         if not (has_work or self.adoptions.stop_stranded(group, context)):
-            self.job_counts.read(group)
+            self.success_counts.read(group)
 
     def waiting(self, now: float) -> list[Gang]:
         """Return the gangs to decide on at ``now``, POSIX seconds."""
@@ -307,7 +307,7 @@ class GangReconciler:
         self.jobs.forget(alive)
         self.pod_groups.forget(alive)
         self.adoptions.forget(alive)
-        self.job_counts.forget(alive)
+        self.success_counts.forget(alive)
         self.state.run_times.forget(alive)
         self.start_failures.forget(alive)
         self.troubles.forget(alive)

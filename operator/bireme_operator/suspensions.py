@@ -1,8 +1,8 @@
-"""Stops an external Job or JobSet by suspending it, and resumes it once its pods have left.
+"""Stops a workload of another controller by a suspension, and resumes it once its pods have left.
 
-The controller of a suspended Job deletes its pods and counts none of them as failed, so the stop
-costs no retry of ``backoffLimit``. A resumed Job creates them again, and they wait behind Bireme's
-gate.
+The controller of a suspended workload deletes its pods and counts none of them as failed, so the
+stop costs no retry. A resumed workload creates them again, and they wait behind Bireme's gate. The
+integration of a kind tells how it is suspended (:mod:`bireme.kube.integrations`).
 
 The write that suspends an object also sets the label ``bireme.dev/suspended-for`` with the name of
 the PodGroup. Bireme resumes only objects with this label. If a leader dies in between, the next one
@@ -17,9 +17,16 @@ import msgspec
 import structlog
 
 from bireme.core.gangs import Key
-from bireme.kube import names, wire
+from bireme.kube import names
 from bireme.kube.client import ApiError
 from bireme.kube.cluster_state import ClusterState
+from bireme.kube.integrations import INTEGRATIONS, integration_of
+from bireme.kube.integrations.integration import (
+    ExternalWorkload,
+    Integration,
+    controller_of,
+    read_metadata,
+)
 from bireme.kube.pods import PodFacts
 from bireme_operator.writes import Writes
 
@@ -34,37 +41,19 @@ _POLLS_SECONDS = (0.05, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
-class _Kind:
-    """A kind with ``spec.suspend``; ``controller`` is its controller's name in ``managedBy``."""
-
-    api_version: str
-    kind: str
-    plural: str
-    controller: str
-
-    def path(self, key: Key | None = None) -> str:
-        """Return the API path of one object, or of all objects in all namespaces."""
-        suffix = f"/namespaces/{key[0]}/{self.plural}/{key[1]}" if key else f"/{self.plural}"
-        return f"/apis/{self.api_version}{suffix}"
-
-
-_JOB = _Kind("batch/v1", "Job", "jobs", "kubernetes.io/job-controller")
-_JOB_SET = _Kind(
-    "jobset.x-k8s.io/v1alpha2", "JobSet", "jobsets", "jobset.sigs.k8s.io/jobset-controller"
-)
-_KINDS = {kind.kind: kind for kind in (_JOB, _JOB_SET)}
-
-
-@dataclass(frozen=True, slots=True)
 class _Ref:
-    kind: _Kind
+    kind: Integration
     key: Key
     uid: str
+
+    @property
+    def path(self) -> str:
+        return self.kind.path(self.key)
 
 
 @dataclass(frozen=True, slots=True)
 class SuspendableOwner:
-    """A Job or JobSet that can be suspended, as read, with the pods that stop with it."""
+    """A workload that can be suspended, as read, with the pods that stop with it."""
 
     ref: _Ref
     resource_version: str
@@ -77,76 +66,6 @@ class SuspendableOwner:
         return f"{self.ref.kind.kind} {self.ref.key[1]}"
 
 
-class _OwnerReference(wire.Wire, frozen=True):
-    api_version: str = ""
-    kind: str = ""
-    name: str = ""
-    uid: str = ""
-    controller: bool | None = None
-
-
-class _Meta(wire.Wire, frozen=True):
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-    deletion_timestamp: str | None = None
-    labels: dict[str, str] | None = None
-    owner_references: tuple[_OwnerReference, ...] | None = None
-
-    @property
-    def controller(self) -> _OwnerReference | None:
-        return next((o for o in self.owner_references or () if o.controller), None)
-
-
-class _Labelled(wire.Wire, frozen=True):
-    metadata: _Meta = _Meta()
-
-
-class _Spec(wire.Wire, frozen=True):
-    suspend: bool | None = None
-    managed_by: str | None = None
-    template: _Labelled | None = None
-    replicated_jobs: "tuple[_ReplicatedJob, ...] | None" = None
-
-
-class _JobTemplate(wire.Wire, frozen=True):
-    spec: _Spec = _Spec()
-
-
-class _ReplicatedJob(wire.Wire, frozen=True):
-    template: _JobTemplate = _JobTemplate()
-
-
-class _Status(wire.Wire, frozen=True):
-    conditions: tuple[wire.V1Condition, ...] | None = None
-
-
-class _Object(wire.Wire, frozen=True):
-    """The fields of a pod, a Job or a JobSet that this module reads."""
-
-    metadata: _Meta
-    spec: _Spec = _Spec()
-    status: _Status = _Status()
-
-    @property
-    def is_ours(self) -> bool:
-        return names.SUSPENDED_LABEL in (self.metadata.labels or {})
-
-    @property
-    def has_acted(self) -> bool:
-        """True if its controller has seen the suspension, or the job is over."""
-        ends = ("Suspended", "Complete", "Completed", "Failed")
-        return any(c.type in ends and c.status == "True" for c in self.status.conditions or ())
-
-    def has_only(self, group: str) -> bool:
-        """Return whether all templates create members of the PodGroup ``group``."""
-        jobs = (job.template.spec for job in self.spec.replicated_jobs or ())
-        templates = [spec.template for spec in (self.spec, *jobs) if spec.template is not None]
-        labels = [template.metadata.labels or {} for template in templates]
-        return bool(labels) and all(pairs.get(names.POD_GROUP_LABEL) == group for pairs in labels)
-
-
 @dataclass(slots=True)
 class Suspensions:
     """Suspends and resumes owners of pods; ``clock`` is monotonic seconds."""
@@ -154,7 +73,7 @@ class Suspensions:
     state: ClusterState
     writes: Writes
     clock: Callable[[], float]
-    _listable_kinds: set[_Kind] = field(default_factory=set)
+    _listable_kinds: set[Integration] = field(default_factory=set)
     _under_way: set[str] = field(default_factory=set)
     _in_doubt: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -164,13 +83,14 @@ class Suspensions:
         """Lift suspensions that earlier leaders or lost requests have left."""
         self._in_doubt.set()  # a request of the previous leader may still be under way
         while True:
-            for kind in _KINDS.values():
-                await self._lift_all(kind)
+            for kind in INTEGRATIONS:
+                if kind.suspend_field:
+                    await self._lift_all(kind)
             await self._in_doubt.wait()
             self._in_doubt.clear()
             await asyncio.sleep(_LATE_SECONDS)
 
-    async def _lift_all(self, kind: _Kind) -> None:
+    async def _lift_all(self, kind: Integration) -> None:
         """Lift every suspension of ``kind`` that is not under way; retry until it is listed."""
         failures = 0
         while True:
@@ -188,17 +108,17 @@ class Suspensions:
             await asyncio.sleep(_pause(failures, *_PAUSES_SECONDS))
             failures += 1
 
-    async def _list(self, kind: _Kind) -> list[_Ref]:
+    async def _list(self, kind: Integration) -> list[_Ref]:
         """Return the objects suspended by earlier leaders; none if the kind may not be listed."""
         try:
-            items = await self.writes.list_owners(kind.path(), names.SUSPENDED_LABEL)
+            items = await self.writes.list_owners(kind.collection_path(), names.SUSPENDED_LABEL)
         except ApiError as error:
             if error.is_not_found or error.is_forbidden:
                 self._listable_kinds.discard(kind)
                 return []
             raise
         self._listable_kinds.add(kind)
-        metas = [msgspec.json.decode(item, type=_Labelled).metadata for item in items]
+        metas = [read_metadata(item).meta for item in items]
         metas = [meta for meta in metas if meta.uid not in self._under_way]
         return [_Ref(kind, (meta.namespace, meta.name), meta.uid) for meta in metas]
 
@@ -240,35 +160,43 @@ class Suspensions:
     ) -> SuspendableOwner | None:
         """Return the owner to suspend for a pod of ``group``; None without one.
 
-        ``has_all`` is true if no pod of the group stays, in any job of a JobSet.
+        ``has_all`` is true if no pod of the group stays, in any part of a larger workload.
         """
-        pod_object = await self._read(self.writes.get_pod(pod.key), pod.uid)
-        owner = pod_object.metadata.controller if pod_object is not None else None
-        if owner is None or (owner.api_version, owner.kind) != (_JOB.api_version, _JOB.kind):
+        pod_object = await self._read(pod.uid, self.writes.get_pod(pod.key), read_metadata)
+        ref = self._controller_ref(pod_object, "Pod", group)
+        workload = await self._get(ref) if ref is not None else None
+        while ref is not None and workload is not None:
+            parent = controller_of(workload.meta)
+            if parent is None or parent.kind in ref.kind.bystanders:
+                break
+            # Any other owner would lift its suspension.
+            ref = self._controller_ref(workload, ref.kind.kind, group) if has_all else None
+            workload = await self._get(ref) if ref is not None else None
+        if ref is None or workload is None or workload.meta.deletion_timestamp:
             return None
-        ref = _Ref(_JOB, (group[0], owner.name), owner.uid)
-        job = await self._get(ref)
-        parent = job.metadata.controller if job is not None else None
-        if parent is not None and parent.kind != "CronJob":
-            # Any other owner of a Job would lift its suspension.
-            is_set = parent.kind == _JOB_SET.kind and parent.api_version == _JOB_SET.api_version
-            if not (is_set and has_all):
-                return None
-            ref = _Ref(_JOB_SET, (group[0], parent.name), parent.uid)
-            job = await self._get(ref)
-            if job is not None and job.metadata.controller is not None:
-                return None
-        if job is None or job.metadata.deletion_timestamp or not job.has_only(group[1]):
+        if not _has_only(workload, group[1]):
             return None
-        if job.spec.managed_by not in (None, ref.kind.controller):
+        if workload.managed_by not in (None, ref.kind.controller):
             return None
-        if job.spec.suspend and not job.is_ours:
+        if workload.is_suspended and not _is_ours(workload):
             return None  # its user suspended it and resumes it
         if not await self._may_list(ref.kind):
             return None
-        return SuspendableOwner(ref, job.metadata.resource_version, bool(job.spec.suspend), ())
+        return SuspendableOwner(ref, workload.meta.resource_version, workload.is_suspended, ())
 
-    async def _may_list(self, kind: _Kind) -> bool:
+    def _controller_ref(
+        self, dependent: ExternalWorkload | None, kind: str, group: Key
+    ) -> _Ref | None:
+        """Return the controller of an object of ``kind``, if it can be suspended."""
+        owner = controller_of(dependent.meta) if dependent is not None else None
+        integration = integration_of(owner.api_version, owner.kind) if owner is not None else None
+        if owner is None or integration is None:
+            return None
+        if not integration.suspend_field or kind not in integration.controls:
+            return None
+        return _Ref(integration, (group[0], owner.name), owner.uid)
+
+    async def _may_list(self, kind: Integration) -> bool:
         if kind not in self._listable_kinds:
             await self._list(kind)
         return kind in self._listable_kinds
@@ -320,10 +248,10 @@ class Suspensions:
         while True:
             try:
                 current = await self._get(ref)
-                if current is None or not current.is_ours:
+                if current is None or not _is_ours(current):
                     return
                 meta = {"labels": {names.SUSPENDED_LABEL: None}}
-                await self._patch(ref, current.metadata.resource_version, meta, suspend=False)
+                await self._patch(ref, current.meta.resource_version, meta, suspend=False)
             except ApiError as error:
                 if error.is_not_found:
                     return
@@ -336,25 +264,37 @@ class Suspensions:
 
     # --- requests -----------------------------------------------------------------------------
 
-    async def _get(self, ref: _Ref) -> _Object | None:
+    async def _get(self, ref: _Ref) -> ExternalWorkload | None:
         """Return the object; None if it was deleted or replaced."""
-        return await self._read(self.writes.get(ref.kind.path(ref.key)), ref.uid)
+        return await self._read(ref.uid, self.writes.get(ref.path), ref.kind.read)
 
-    async def _read(self, answer: Awaitable[bytes], uid: str) -> _Object | None:
+    async def _read(
+        self, uid: str, answer: Awaitable[bytes], decode: Callable[[bytes], ExternalWorkload]
+    ) -> ExternalWorkload | None:
         try:
-            resource = msgspec.json.decode(await answer, type=_Object)
+            workload = decode(await answer)
         except ApiError as error:
             if error.is_not_found:
                 return None
             raise
-        return resource if resource.metadata.uid == uid else None
+        return workload if workload.meta.uid == uid else None
 
     async def _patch(
         self, ref: _Ref, resource_version: str, meta: Mapping[str, object], *, suspend: bool
     ) -> None:
         metadata = {**meta, "resourceVersion": resource_version}
-        change = {"metadata": metadata, "spec": {"suspend": suspend}}
-        await self.writes.patch_owner(ref.kind.path(ref.key), change)
+        change = {"metadata": metadata, **ref.kind.suspend_patch(suspend)}
+        await self.writes.patch_owner(ref.path, change)
+
+
+def _is_ours(workload: ExternalWorkload) -> bool:
+    return names.SUSPENDED_LABEL in (workload.meta.labels or {})
+
+
+def _has_only(workload: ExternalWorkload, group: str) -> bool:
+    """Return whether all templates create members of the PodGroup ``group``."""
+    labels = workload.template_labels
+    return bool(labels) and all(pairs.get(names.POD_GROUP_LABEL) == group for pairs in labels)
 
 
 def _pause(count: int, first_seconds: float, limit_seconds: float) -> float:

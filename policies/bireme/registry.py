@@ -16,12 +16,14 @@ from typing import Final, cast
 
 from bireme.core.errors import SettingError, nearest
 from bireme.core.parameters import parameters_of, read_parameters, with_parameters
-from bireme.core.policy import Orderer, PartName, Placer, Policy, Scorer, Sizer
+from bireme.core.policy import PARTS, Orderer, PartName, Placer, Policy, Scorer, Sizer
 from bireme.core.settings import SchedulingSettings
 from bireme.onnx.errors import CheckpointError
 
 CHECKPOINT: Final = "checkpoint:"
 """Prefix of the name of a learned policy in a folder."""
+_SHIPPED: Final = "bireme.rl.builtin:"
+"""Prefix of the classes of learned policies that come with Bireme."""
 DEFAULT_SIZER: Final = "goodput"
 """The default sizer; the general rule sizes the gangs that it leaves out."""
 
@@ -177,6 +179,16 @@ def imported_class(name: str) -> str:
 def names(part: PartName) -> list[str]:
     """Return the registered names of ``part``."""
     return list(_part(part).paths)
+
+
+def shipped_parts() -> dict[str, tuple[PartName, ...]]:
+    """Return the parts that each learned policy decides that comes with Bireme, by its name."""
+    parts: dict[str, tuple[PartName, ...]] = {}
+    for part in PARTS:
+        for name, path in _part(part).paths.items():
+            if path.startswith(_SHIPPED):
+                parts[name] = (*parts.get(name, ()), part)
+    return dict(sorted(parts.items()))
 
 
 def maker_of(part: PartName, name: str) -> type:

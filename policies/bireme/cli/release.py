@@ -2,8 +2,8 @@
 
 1. The label ``bireme.dev/enforce`` of namespaces is removed: their queues are enforced no more.
 2. Pods behind Bireme's gate are replaced by pods without it, for the default scheduler, because a
-   pod's scheduler cannot be changed. Pods without a controller and Jobs are deleted and created
-   again; pods of StatefulSets, ReplicaSets and Deployments are replaced through their template.
+   pod's scheduler cannot be changed. Some kinds of workload are deleted and created again, the pods
+   of others replaced through their template (:mod:`bireme.kube.integrations`).
 
 Running pods are not touched, nor is a workload of which a pod runs: the output names it, with a
 remedy. No operator is needed, and the caller's own rights count.
@@ -25,23 +25,21 @@ from bireme.cli.arguments import Json
 from bireme.cli.cluster import ClusterReader, ask, refusal
 from bireme.kube import names
 from bireme.kube.client import ApiError
+from bireme.kube.integrations import INTEGRATIONS, integration_of
+from bireme.kube.integrations.integration import Recreation, TemplateEdit
 
 _NAMESPACES: Final = "/api/v1/namespaces"
 _DEFAULT_SCHEDULER: Final = "default-scheduler"
-_MADE_ANEW: Final = {"Pod": "/api/v1/{}pods", "Job": "/apis/batch/v1/{}jobs"}
-_EDITED: Final = {
-    "StatefulSet": "/apis/apps/v1/{}statefulsets",
-    "ReplicaSet": "/apis/apps/v1/{}replicasets",
-    "Deployment": "/apis/apps/v1/{}deployments",
-}
 _ENDED_PHASES: Final = ("Succeeded", "Failed")
-_OF_A_JOB: Final = ("controller-uid", "job-name")
-"""Labels that the API server gives the template of a Job, also with the prefix of its group."""
 _LOOK_SECONDS: Final = 0.2
 _GOING_SECONDS: Final = 30.0
 """Maximum time in which a deleted object disappears."""
 _LABEL_SECONDS: Final = 5.0
 """Maximum time in which every API server learns of a label."""
+_RELEASED_BY_OWNER: Final = frozenset(
+    kind for each in INTEGRATIONS if each.release is not None for kind in each.controls
+) - {"Pod"}
+"""Kinds whose objects are released through their own controller, if they have one."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -85,6 +83,7 @@ def _is_enforced(namespace: Json) -> bool:
     return (namespace.get("labels") or {}).get(names.ENFORCE_LABEL) == "true"
 
 
+_POD: Final = {"apiVersion": "v1", "kind": "Pod"}
 _OURS: Final = f"spec.schedulerName={names.SCHEDULER_NAME}"
 
 
@@ -110,6 +109,9 @@ class _Workload:
     kind: str
     name: str
     uid: str
+    collection_path: str
+    release: Recreation | TemplateEdit | None
+    """How it is released; None where only its user can do that."""
     pods: list[Json] = field(default_factory=list)
     """All of its pods with Bireme's scheduler, waiting or not."""
 
@@ -131,8 +133,7 @@ class _Release:
     async def done(self) -> int:
         """Release the namespace; return the number of workloads left unchanged, each reported."""
         self._was_enforced = await self._stop_enforcing()
-        path = self._path("/api/v1/{}pods")
-        pods = await self.reader.objects(path, fieldSelector=_OURS)
+        pods = await self.reader.objects(self._pods_path, fieldSelector=_OURS)
         workloads = [workload for workload in await self._workloads(pods) if workload.waiting]
         for workload in workloads:
             await self._let_go(workload)
@@ -166,35 +167,39 @@ class _Release:
     async def _workloads(self, pods: Iterable[Json]) -> list[_Workload]:
         by_uid: dict[str, _Workload] = {}
         for pod in pods:
-            owner = _controller(pod)
-            if owner is not None and owner["kind"] == "ReplicaSet":
-                replica_set = await self._read("ReplicaSet", owner["name"])
-                owner = _controller(replica_set or {}) or owner
-            about = owner or {"kind": "Pod", **pod["metadata"]}
-            workload = _Workload(about["kind"], about["name"], about["uid"])
+            workload = self._workload(_controller(pod) or {**_POD, **pod["metadata"]})
+            if workload.kind in _RELEASED_BY_OWNER:
+                owner = _controller(await self._read(workload) or {})
+                workload = workload if owner is None else self._workload(owner)
             by_uid.setdefault(workload.uid, workload).pods.append(pod)
         return list(by_uid.values())
+
+    def _workload(self, owner: Json) -> _Workload:
+        kind = owner["kind"]
+        integration = integration_of(owner["apiVersion"], kind)
+        path = integration.collection_path(self.namespace) if integration is not None else ""
+        release = integration.release if integration is not None else None
+        return _Workload(kind, owner["name"], owner["uid"], path, release)
 
     async def _let_go(self, workload: _Workload) -> None:
         what = f"{workload.kind} {workload.name}, {len(workload.waiting)} waiting"
         running = sum(map(_runs, workload.pods))
-        current = await self._read(workload.kind, workload.name)
+        current, release = await self._read(workload), workload.release
         if running:
             self._leave(what, f"{running} of its pods run; delete it, or let them end first")
-        elif current is None or current["metadata"]["uid"] != workload.uid:
+        elif release is None or current is None or current["metadata"]["uid"] != workload.uid:
             self._leave(
                 what, f"take schedulerName, gate and label out of the {workload.kind} by hand"
             )
-        elif workload.kind == "Job" and _controller(current):
-            owner = _controller(current) or {}
+        elif isinstance(release, Recreation) and (owner := _controller(current)):
             where = f"{owner['kind']} {owner['name']}"
             self._leave(what, f"take schedulerName, gate and label out of the {where} by hand")
         else:
             try:
-                if workload.kind in _MADE_ANEW:
-                    await self._make_anew(workload.kind, current)
+                if isinstance(release, Recreation):
+                    await self._make_anew(workload, release, current)
                 else:
-                    await self._edit(workload, current)
+                    await self._edit(workload, release, current)
             except ApiError as error:
                 self._leave(what, str(error))
                 return
@@ -207,10 +212,10 @@ class _Release:
             done = "would be created again" if self.is_dry else "made anew"
             self._say(f"{what}: {done}, for the {_DEFAULT_SCHEDULER}")
 
-    async def _make_anew(self, kind: str, current: Json) -> None:
+    async def _make_anew(self, workload: _Workload, release: Recreation, current: Json) -> None:
         if self.is_dry:  # while the label is set, a trial would be refused
             return
-        path, successor = self._path(_MADE_ANEW[kind]), _successor(current)
+        path, successor = workload.collection_path, _successor(release, current)
         name, uid = current["metadata"]["name"], current["metadata"]["uid"]
         # A trial first: the successor may be refused for a full quota or a missing account.
         trial = copy.deepcopy(successor)
@@ -239,19 +244,19 @@ class _Release:
             else:
                 return
 
-    async def _edit(self, workload: _Workload, current: Json) -> None:
-        client, path = self.reader.client, f"{self._path(_EDITED[workload.kind])}/{workload.name}"
+    async def _edit(self, workload: _Workload, release: TemplateEdit, current: Json) -> None:
+        client, path = self.reader.client, f"{workload.collection_path}/{workload.name}"
         template = current["spec"]["template"]
         labels = dict.fromkeys(_own_labels(template))
         spec = {"schedulerName": _DEFAULT_SCHEDULER, "schedulingGates": _other_gates(template)}
         change: Json = {"template": {"metadata": {"labels": labels}, "spec": spec}}
         params = {"dryRun": "All"} if self.is_dry else {}
         await client.merge_patch(path, {"spec": change}, params=params)
-        if self.is_dry or workload.kind == "Deployment":  # a Deployment replaces its ReplicaSet
+        if self.is_dry or release.replaces_pods:
             return
         for pod in workload.waiting:
             about = pod["metadata"]
-            where = f"{self._path('/api/v1/{}pods')}/{about['name']}"
+            where = f"{self._pods_path}/{about['name']}"
             try:
                 await client.delete(where, uid=about["uid"])
             except ApiError as error:
@@ -260,20 +265,20 @@ class _Release:
 
     # --- small things ----------------------------------------------------------------------
 
-    def _path(self, form: str) -> str:
-        return form.format(f"namespaces/{self.namespace}/")
+    @property
+    def _pods_path(self) -> str:
+        return f"/api/v1/namespaces/{self.namespace}/pods"
 
-    async def _read(self, kind: str, name: str) -> Json | None:
-        """Return the object; None if it does not exist, or if its kind is unknown here."""
-        form = {**_MADE_ANEW, **_EDITED}.get(kind)
-        if form is None:
+    async def _read(self, workload: _Workload) -> Json | None:
+        """Return the object; None if it does not exist, or if only its user can release it."""
+        if workload.release is None:
             return None
         try:
-            body = await self.reader.client.get(f"{self._path(form)}/{name}")
+            body = await self.reader.client.get(f"{workload.collection_path}/{workload.name}")
         except ApiError as error:
             if error.is_not_found:
                 return None
-            raise refusal(error, f"get {kind} {name}") from error
+            raise refusal(error, f"get {workload.kind} {workload.name}") from error
         manifest: Json = msgspec.json.decode(body)
         return manifest
 
@@ -300,8 +305,8 @@ def _other_gates(manifest: Json) -> list[Any]:
     return [gate for gate in gates if gate["name"] != names.PLAN_GATE]
 
 
-def _successor(current: Json) -> Json:
-    """Return a Pod or Job as a user would write it, without Bireme's scheduler, gate and labels."""
+def _successor(release: Recreation, current: Json) -> Json:
+    """Return an object as a user would write it, without Bireme's scheduler, gate and labels."""
     successor: Json = copy.deepcopy(current)
     successor["metadata"] = {
         key: successor["metadata"][key]
@@ -309,17 +314,7 @@ def _successor(current: Json) -> Json:
         if key in successor["metadata"]
     }
     successor.pop("status", None)
-    pod = successor
-    if successor["kind"] == "Job":
-        pod = successor["spec"]["template"]
-        if not successor["spec"].get("manualSelector"):
-            successor["spec"].pop("selector", None)
-            job_labels = {*_OF_A_JOB, *(f"batch.kubernetes.io/{name}" for name in _OF_A_JOB)}
-            for part in (successor, pod):
-                labels = part["metadata"].get("labels") or {}
-                part["metadata"]["labels"] = {
-                    k: v for k, v in labels.items() if k not in job_labels
-                }
+    pod = release.pod_of(successor)
     for name in list(_own_labels(pod)):
         del pod["metadata"]["labels"][name]
     pod["spec"].pop("ephemeralContainers", None)

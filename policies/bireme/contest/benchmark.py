@@ -22,27 +22,21 @@ from bireme.contest.worlds import Part, World
 from bireme.core.errors import SettingError
 from bireme.core.policy import PARTS, PartName
 from bireme.core.settings import SchedulingSettings
-from bireme.registry import CHECKPOINT
+from bireme.registry import CHECKPOINT, shipped_parts
 
 Kind = Literal["baseline", "default", "learned", "ceiling", "candidate"]
 
 DEFAULT: Final = "default"
 CEILING: Final = "ceiling"
 
-LEARNED: Final[Mapping[str, tuple[PartName, ...]]] = {
-    "a2c": ("orderer",),
-    "a2c-cnn": ("orderer",),
-    "das": ("orderer", "placer"),
-    "learned-index": ("orderer",),
-}
+_SHIPPED: Final = shipped_parts()
+LEARNED: Final = {name: parts for name, parts in _SHIPPED.items() if "sizer" not in parts}
 """Learned policies for gangs of fixed size, by the parts that they decide; rules of the baseline
 decide the others."""
-LEARNED_ELASTIC: Final[Mapping[str, tuple[PartName, ...]]] = {
-    "learned-index": ("orderer",),
-    "rlpto": ("sizer",),
-    "tapfinger": PARTS,
+LEARNED_ELASTIC: Final = {
+    name: parts for name, parts in _SHIPPED.items() if "sizer" in parts or name == "learned-index"
 }
-"""Learned policies for elastic gangs, by the parts that they decide."""
+"""Learned policies for elastic gangs, by the parts that they decide; an index orders them too."""
 
 
 @dataclass(frozen=True, slots=True)

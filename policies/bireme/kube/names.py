@@ -32,7 +32,7 @@ OF_ONE_START: Final = (INDEX_LABEL, PLAN_LABEL, ATTEMPT_LABEL)
 POD_LABELS: Final = (JOB_LABEL, POD_GROUP_LABEL, TASK_LABEL, ROLE_LABEL, QUEUE_LABEL, *OF_ONE_START)
 """Labels that Bireme sets on every pod of a TrainingJob; they override the template."""
 SUSPENDED_LABEL: Final = f"{GROUP}/suspended-for"
-"""Marks an external Job or JobSet that Bireme suspends for a moment: the PodGroup's name."""
+"""Marks an external workload that Bireme suspends for a moment: the PodGroup's name."""
 
 ENFORCE_LABEL: Final = f"{GROUP}/enforce"
 """``"true"`` on a namespace: the chart's admission policies then enforce its queues."""

@@ -13,6 +13,7 @@ import msgspec
 from bireme.core.accelerators import DEFAULT, Kind
 from bireme.core.gangs import Gang, Key
 from bireme.kube import names, pod_groups, pod_rules, pods, quantities, wire
+from bireme.kube.integrations import INTEGRATIONS
 from bireme.kube.pods import PodFacts
 from bireme.kube.tenancy import Tenancy, queue_of, queue_source
 
@@ -22,7 +23,7 @@ PENDING: Final = {
 }
 """Selects the pending pods of other schedulers."""
 _GROUP_LABELS: Final = ("scheduling.x-k8s.io/pod-group", "kueue.x-k8s.io/pod-group-name")
-_SERVICES: Final = ("ReplicaSet", "StatefulSet", "ReplicationController")
+_SERVICES: Final = frozenset(each.kind for each in INTEGRATIONS if each.is_service)
 
 
 class Annotations(wire.PodAnnotations, frozen=True):

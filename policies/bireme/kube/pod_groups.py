@@ -9,7 +9,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from bireme.core.gangs import Gang, Key, Role, Task
 from bireme.core.pod_constraints import NO_PREFERENCES, Preferences
@@ -18,10 +18,14 @@ from bireme.core.resources import Amounts, Request, add, request_of
 from bireme.kube import names, plans, preferences, quantities, resuming, waits, wire
 from bireme.kube.api.base import MAX_LABEL, MAX_PLANNED_TASKS, MAX_TASKS
 from bireme.kube.api.pod_group import MAX_UID, PodGroupSpec
+from bireme.kube.integrations import INTEGRATIONS
 from bireme.kube.pod_rules import demands_of_spec
 from bireme.kube.pods import PodFacts, constraints_of_spec
 from bireme.kube.tenancy import queue_of, queue_source
 from bireme.kube.waits import is_pause
+
+_COUNTING: Final = " or ".join(each.kind for each in INTEGRATIONS if each.counts_succeeded)
+"""Kinds that count their succeeded pods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,9 +158,9 @@ class Placed:
     """The part of a group that needs no place any more.
 
     Attributes:
-        count: Planned pods that have not ended, and succeeded pods, which a Job never creates
-            again. Deleted succeeded pods count too, but only pods with the owner of the gated pods.
-            A Job's own count includes pods that no operator saw.
+        count: Planned pods that have not ended, and succeeded pods, which nobody creates again.
+            Deleted succeeded pods count too, but only pods with the owner of the gated pods. The
+            owner's own count includes pods that no operator saw.
         lost: Sum of the requests of planned pods that are gone or failed.
     """
 
@@ -175,7 +179,7 @@ class Placed:
         """Count ``pods`` by ``plan``, for the ``gated`` pods of the same owners.
 
         ``succeeded`` has the uid of the owner of succeeded pods, by uid of the pod. ``job_counts``
-        are the numbers of succeeded pods by uid of the Job that counts them.
+        are the numbers of succeeded pods by uid of the workload that counts them.
         """
         planned = plan.member_by_uid if plan is not None else {}
         owners = {uid for pod in gated for uid in pod.owner_uids}
@@ -361,8 +365,8 @@ def _too_few(group: GroupFacts, count: int) -> tuple[Reason, str] | None:
     )
     if group.has_ever_run:
         message += (
-            "; pods that ended well while no operator watched count only if a Job owns them: "
-            "lower minMember by their number"
+            f"; pods that ended well while no operator watched count only if a {_COUNTING} owns "
+            "them: lower minMember by their number"
         )
     return Reason.WAITING_FOR_PODS, message
 
