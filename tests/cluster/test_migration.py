@@ -11,7 +11,8 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from bireme.cli.convert import ConversionError, convert
+from bireme.cli.conversion import ConversionError
+from bireme.cli.convert import convert
 from bireme.cli.manifest_files import read
 from bireme.kube import crd
 from testbed.controlplane.binaries import cache_root, find_go, go_environment

@@ -2,8 +2,8 @@
 
 Manifests go to standard output and remarks to standard error, so that the result can be piped to
 ``kubectl apply``; other kinds pass unchanged. Nothing is dropped silently: every field that has
-another meaning here, or none, leaves a :class:`Note` that names the object, the field and the
-remedy. The result is checked against Bireme's models.
+another meaning here, or none, leaves a :class:`~bireme.cli.conversion.Note` that names the object,
+the field and the remedy. The result is checked against Bireme's models.
 
 Bireme needs no ``policies`` for restarts: its operator restarts the whole gang when a replica fails
 or is lost, ``backoffLimit`` times.
@@ -14,17 +14,21 @@ import copy
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import StrEnum
-from functools import partialmethod
 from typing import Any, Final, get_args
 
 import pydantic
 import yaml
 
-from bireme.cli import manifest_files
+from bireme.cli import convert_queues, manifest_files
 from bireme.cli.arguments import STANDARD_OUTPUT, Json, naming, write_text
-from bireme.core.errors import BiremeError
+from bireme.cli.conversion import (
+    ConversionError,
+    Note,
+    Notes,
+    copy_fields,
+    manifest,
+    metadata,
+)
 from bireme.kube import names
 from bireme.kube.api.base import ApiModel
 from bireme.kube.api.pod_group import PodGroup
@@ -43,56 +47,6 @@ _REFUSED: Final = {
     "JobFlow": "use a workflow engine that creates TrainingJobs",
     "JobTemplate": "convert the Job it holds",
 }
-
-
-# --- notes ----------------------------------------------------------------------------------------
-
-
-class Effect(StrEnum):
-    """The fate of a field."""
-
-    CHANGED = "changed"
-    """It has another form, or another meaning."""
-    LOST = "lost"
-    """Bireme has nothing like it."""
-    TO_DO = "to do"
-    """A person must act before it works."""
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    """One remark about one field of one object."""
-
-    subject: str
-    field: str
-    effect: Effect
-    text: str
-
-
-@dataclass(slots=True)
-class Notes:
-    """The notes about one object, in the order of its fields."""
-
-    subject: str
-    notes: list[Note] = field(default_factory=list)
-
-    def add(self, effect: Effect, path: str, text: str) -> None:
-        """Note the ``effect`` on the field at ``path``."""
-        self.notes.append(Note(self.subject, path, effect, text))
-
-    changed = partialmethod(add, Effect.CHANGED)
-    lost = partialmethod(add, Effect.LOST)
-    to_do = partialmethod(add, Effect.TO_DO)
-
-    def lost_of(self, spec: Json, texts: Mapping[str, str]) -> None:
-        """Note each field of the object's ``spec`` that ``texts`` names."""
-        for key, text in texts.items():
-            if spec.get(key):
-                self.lost(f"spec.{key}", text)
-
-
-class ConversionError(BiremeError):
-    """A manifest cannot be converted; the message names the object, the field and the remedy."""
 
 
 # --- roles and sizes of a Job's tasks -------------------------------------------------------------
@@ -372,35 +326,14 @@ def _job(job: Json, stated_roles: Mapping[str, Role], notes: Notes) -> list[Json
             notes.to_do(f"spec.plugins.{name}", instead)
     body: Json = {
         "queue": names.DEFAULT_QUEUE,
-        **_copy_fields(spec, "queue", "priorityClassName", estimatedDuration="runningEstimate"),
+        **copy_fields(spec, "queue", "priorityClassName", estimatedDuration="runningEstimate"),
     }
     if rendezvous != "none":
         body["rendezvous"] = rendezvous
     policy = {**_run_policy(spec, tasks, notes), **_success_policy(spec, tasks, role, notes)}
     body |= {"runPolicy": policy, "tasks": job_tasks}
     notes.lost_of(spec, _NO_COUNTERPART)
-    return [*companions, _manifest("TrainingJob", _metadata(job), body)]
-
-
-def _copy_fields(spec: Json, *same: str, **renamed: str) -> Json:
-    """Return the fields of ``spec`` that are set; ``renamed`` maps Bireme's names to Volcano's."""
-    fields = {**{name: name for name in same}, **renamed}
-    return {name: spec[key] for name, key in fields.items() if spec.get(key)}
-
-
-def _manifest(kind: str, metadata: Json, spec: Json) -> Json:
-    return {"apiVersion": names.API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}
-
-
-def _metadata(document: Json) -> Json:
-    """Return name, namespace, labels and annotations without Volcano's own."""
-    metadata = document.get("metadata") or {}
-    result: Json = {key: metadata[key] for key in ("name", "namespace") if metadata.get(key)}
-    for key in ("labels", "annotations"):
-        entries = {k: v for k, v in (metadata.get(key) or {}).items() if "volcano.sh/" not in k}
-        if entries:
-            result[key] = entries
-    return result
+    return [*companions, manifest("TrainingJob", metadata(job), body)]
 
 
 def _tasks(spec: Json, notes: Notes) -> list[Json]:
@@ -470,7 +403,7 @@ def _volumes(job: Json, spec: Json, job_tasks: Sequence[Json], notes: Notes) -> 
                 {
                     "apiVersion": "v1",
                     "kind": "PersistentVolumeClaim",
-                    "metadata": {**_metadata(job), "name": claim},
+                    "metadata": {**metadata(job), "name": claim},
                     "spec": volume.get("volumeClaim") or {},
                 }
             )
@@ -486,7 +419,7 @@ def _volumes(job: Json, spec: Json, job_tasks: Sequence[Json], notes: Notes) -> 
 
 def _host_files(job: Json, job_tasks: Sequence[Json], notes: Notes) -> Json:
     """Return the ConfigMap of addresses that Volcano's plugin ``svc`` makes, and mount it."""
-    about = _metadata(job)
+    about = metadata(job)
     namespace, config_map = about.get("namespace", "default"), f"{about['name']}-hosts"
     if "namespace" not in about:
         notes.changed("metadata.namespace", "the host names are written for namespace default")
@@ -575,92 +508,6 @@ def _policy_difference(policy: Json) -> str:
     )
 
 
-# --- PodGroups and Queues -------------------------------------------------------------------------
-#
-# A queue may reclaim its ``deserved`` resources, as with Bireme's ``guaranteed``. Volcano's
-# ``guarantee`` also keeps them idle for the queue, which Bireme does not. The hierarchy in
-# annotations (``root/eng/prod`` with weights ``1/2/8``) becomes queues with parents.
-
-_HIERARCHY: Final = "volcano.sh/hierarchy"
-_WEIGHTS: Final = "volcano.sh/hierarchy-weights"
-_MAX_WEIGHT: Final = 1000
-_NO_GROUP_COUNTERPART: Final = dict.fromkeys(
-    ("networkTopology", "subGroupPolicy"), "the gang is placed as one, as close together as it fits"
-)
-_NO_QUEUE_COUNTERPART: Final = {
-    "priority": "queues share by weight; the order of jobs is theirs (userPriority counts in it)",
-    "affinity": "queues own no nodes; give the pods a nodeSelector",
-    "extendClusters": "Bireme schedules one cluster",
-    "dequeueStrategy": "a gang that fits may start before one that does not, if it delays no gang",
-    "type": "has no meaning here",
-}
-
-
-def _pod_group(document: Json, notes: Notes) -> list[Json]:
-    spec: Json = document.get("spec") or {}
-    fields = _copy_fields(spec, "minTaskMember", "priorityClassName", "minResources", "queue")
-    body = {"minMember": max(1, spec.get("minMember") or 1), **fields}
-    notes.lost_of(spec, _NO_GROUP_COUNTERPART)
-    return [_manifest("PodGroup", _metadata(document), body)]
-
-
-def _queues(document: Json, known_names: set[str], notes: Notes) -> list[Json]:
-    """Return the queue, after its parents by annotation that are not in ``known_names``."""
-    spec: Json = document.get("spec") or {}
-    body: Json = {}
-    parents = _hierarchy(document, body, known_names, notes)
-    if "weight" not in body and spec.get("weight"):
-        body["weight"] = _weight(spec["weight"], notes)
-    if spec.get("parent") and spec["parent"] != "root":
-        body["parent"] = spec["parent"]
-    body |= _copy_fields(spec, limit="capability", guaranteed="deserved")
-    if reserved := (spec.get("guarantee") or {}).get("resource"):
-        body.setdefault("guaranteed", reserved)
-        notes.changed(
-            "spec.guarantee",
-            "does not stay idle: other queues may borrow it, and return it when this queue needs "
-            "it",
-        )
-    if spec.get("reclaimable") is False:
-        notes.lost(
-            "spec.reclaimable",
-            "other queues can reclaim what a queue holds above guaranteed; raise guaranteed",
-        )
-    notes.lost_of(spec, _NO_QUEUE_COUNTERPART)
-    return [*parents, _manifest("Queue", _metadata(document), body)]
-
-
-def _weight(weight: int, notes: Notes) -> int:
-    if weight > _MAX_WEIGHT:
-        notes.changed("spec.weight", f"{weight} is above the maximum, {_MAX_WEIGHT}")
-    return min(weight, _MAX_WEIGHT)
-
-
-def _hierarchy(document: Json, body: Json, known_names: set[str], notes: Notes) -> list[Json]:
-    """Return queues for the levels below the root; set parent and weight of this one in ``body``.
-
-    Queues in ``known_names`` are left out.
-    """
-    annotations: dict[str, Any] = (document.get("metadata") or {}).get("annotations") or {}
-    levels = [part for part in annotations.get(_HIERARCHY, "").split("/") if part][1:]
-    if not levels:
-        return []
-    weights = [int(part) for part in annotations.get(_WEIGHTS, "").split("/") if part.isdigit()][1:]
-    weights += [1] * (len(levels) - len(weights))
-    body["weight"] = _weight(weights[len(levels) - 1], notes)
-    parents: list[Json] = []
-    for depth in range(1, len(levels)):
-        name = "-".join(levels[:depth])
-        queue: Json = {"weight": _weight(weights[depth - 1], notes)}
-        if depth > 1:
-            queue["parent"] = "-".join(levels[: depth - 1])
-        if name not in known_names:
-            parents.append(_manifest("Queue", {"name": name}, queue))
-        body["parent"] = name
-    notes.changed(f"metadata.annotations[{_HIERARCHY}]", "parents and weights are fields here")
-    return parents
-
-
 # --- any manifest ---------------------------------------------------------------------------------
 
 
@@ -700,9 +547,9 @@ def _convert_one(
     if kind == "Job":
         return _job(document, stated_roles, notes)
     if kind == "PodGroup":
-        return _pod_group(document, notes)
+        return convert_queues.pod_group(document, notes)
     if kind == "Queue":
-        return _queues(document, known_names, notes)
+        return convert_queues.queues(document, known_names, notes)
     notes.to_do("kind", f"left out: {_REFUSED.get(kind, 'Bireme has no such object')}")
     return []
 

@@ -6,7 +6,8 @@ import pytest
 import yaml
 
 from bireme.cli import main
-from bireme.cli.convert import ConversionError, Effect, Note, convert
+from bireme.cli.conversion import ConversionError, Effect, Note
+from bireme.cli.convert import convert
 
 JOB = """
 apiVersion: batch.volcano.sh/v1alpha1
