@@ -117,7 +117,7 @@ def a_state(
 ) -> ClusterState:
     state = ClusterState(SchedulingSettings())
     for node in nodes:
-        state.put_node(_key(node), msgspec.convert(node, wire.V1Node))
+        state.nodes.put(_key(node), msgspec.convert(node, wire.V1Node))
     for group in groups:
         put_gang(state, group)
     for pod in members:

@@ -58,7 +58,7 @@ class ClusterCache:
         self._jobs = mirror(path, read, self._put_job, self._delete_job, PLANNED)
         path = names.path("podgroups")
         self._groups = mirror(path, custom, self._put_group, self._delete_group)
-        nodes = mirror("/api/v1/nodes", wire.V1Node, state.put_node, state.delete_node)
+        nodes = mirror("/api/v1/nodes", wire.V1Node, state.nodes.put, state.nodes.delete)
         put, delete, params = state.put_member, state.delete_member, pods.MEMBERS
         members = mirror(pods.PATH, pod, put, delete, params, "members")
         put, delete, params = state.put_other_pod, state.delete_other_pod, pods.NON_MEMBERS

@@ -67,7 +67,7 @@ class Actuator:
 
     def _factory(self, job: JobFacts, plan: PlanFacts) -> PodFactory:
         accelerators = self.state.settings.known_accelerators
-        return PodFactory(job, plan, self.progress, self.state.node_label, accelerators)
+        return PodFactory(job, plan, self.progress, self.state.nodes.label, accelerators)
 
     async def create_pods(self, job: JobFacts, plan: PlanFacts, members: Iterable[Member]) -> None:
         """Create pods for ``members``, in that order, and wait until the cache has them.
@@ -187,7 +187,7 @@ class Actuator:
             pod = msgspec.json.decode(answer, type=wire.V1Pod)
             changes = differences(sent, pod)
             if not changes and plan.mode == "Pinned":
-                changes = against_pin(sent, pod, member.node, self.state.node_table)
+                changes = against_pin(sent, pod, member.node, self.state.nodes.table)
         except (ValueError, msgspec.DecodeError, msgspec.ValidationError, RecursionError):
             return version_of(answer)  # a field of a newer Kubernetes
         if not changes:

@@ -131,13 +131,13 @@ class DryRuns:
             await self._plan_unchanged(job, place, f"a pod came back from a dry run with {error}")
             return
         self.state.apply_mutations(job.key[0])
-        self.state.requeue(job.key)  # it may preempt others from now on
+        self.state.changes.requeue(job.key)  # it may preempt others from now on
 
     async def _plan_unchanged(self, job: JobFacts, place: int, cause: str) -> None:
         self._mutations.put_unchanged(job, place, self.clock())
         # Drop an earlier answer, which may have reported a gate from admission.
         self.state.apply_mutations(job.key[0])
-        self.state.requeue(job.key)
+        self.state.changes.requeue(job.key)
         _log.warning("planned without a dry run", gang=job.key, why=cause)
         message = f"planned without a dry run of task {job.tasks[place].name}: {cause[:700]}"
         reason = Reason.DRY_RUN_UNSUPPORTED
@@ -185,7 +185,7 @@ class DryRuns:
             await self.learn(current, patience_seconds=None)
             if is_due and self.is_answered(current):
                 self.work.rejections.lift(current.uid)
-                self.state.requeue(current.key)
+                self.state.changes.requeue(current.key)
         except AdmissionRejected as rejected:
             self._reject(job, rejected, is_due=is_due)
         except ApiError as error:
@@ -207,7 +207,7 @@ class DryRuns:
         is_full = "exceeded quota" in str(rejected)
         if is_due or not is_full:
             self.work.reject(current, rejected, is_dry_run=True)
-            self.state.requeue(job.key)
+            self.state.changes.requeue(job.key)
 
     def learn_from_pods(
         self,

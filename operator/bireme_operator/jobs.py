@@ -102,9 +102,9 @@ class JobReconciler:
         new_status |= self.progress.status_update(job, view)
         new_status |= self.state.resume_of(job).status_fields()
         if lifecycle.is_resizable(job):
-            new_status = status.with_size(new_status, view, self.state.node_table)
+            new_status = status.with_size(new_status, view, self.state.nodes.table)
         elif view.plan.mode == "Score":
-            new_status = status.with_placement(new_status, view, self.state.node_table)
+            new_status = status.with_placement(new_status, view, self.state.nodes.table)
         if job.phase == "Running":
             stall = stall_of(
                 *(job, view, now, self.stalled_after_seconds),
@@ -149,7 +149,7 @@ class JobReconciler:
         if lifecycle.is_judged(view):
             self._judged[job.uid] = job.attempt
             wait = lifecycle.VERDICT_SECONDS + _ROUNDED_SECONDS
-            asyncio.get_running_loop().call_later(wait, self.state.requeue, job.key)
+            asyncio.get_running_loop().call_later(wait, self.state.changes.requeue, job.key)
 
     def _is_premature(self, job: JobFacts) -> bool:
         """Return whether it is too early to report counts, because the gang may soon run."""
@@ -160,7 +160,7 @@ class JobReconciler:
         wait = creation_time + _STARTING_SECONDS - self.clock()
         if wait <= 0:
             return False
-        asyncio.get_running_loop().call_later(wait, self.state.requeue, job.key)
+        asyncio.get_running_loop().call_later(wait, self.state.changes.requeue, job.key)
         return True
 
     async def _record(
@@ -187,7 +187,7 @@ class JobReconciler:
         """Count the lost work of a job that stops running without success."""
         if job.phase != "Running" or move.phase in ("Running", "Succeeded") or view is None:
             return
-        nodes, label = self.state.node_table, self.state.settings.node_pool_label
+        nodes, label = self.state.nodes.table, self.state.settings.node_pool_label
         self.usage.count_loss(lost_device_seconds(job, previous, view, nodes, label, now))
 
     def forget(self, uids: set[str]) -> None:

@@ -506,7 +506,7 @@ class ManagedPools:
             pool = None  # another object of the same name
         is_edited = pool is None or pool.facts.demand != facts.demand
         if pool is None or is_edited or pool.nodes.table is not table:
-            nodes = PoolInventory.of(facts.name, spec, table, self.state.node_created.get)
+            nodes = PoolInventory.of(facts.name, spec, table, self.state.nodes.creation_times.get)
             pool = pool or ManagedPool(facts, spec, nodes)
             pool.nodes = nodes
         pool.facts, pool.spec = facts, spec

@@ -96,7 +96,7 @@ class Observation:
         self._compare()
 
         # 2. Decide on the waiting gangs of Bireme and of other schedulers.
-        self.state.changed.clear()
+        self.state.changes.gangs.clear()
         self.state.learn(self.state.jobs.values())
         own_gangs = self.state.waiting(on_error=self._report)
         learned, node_of = self.state.run_times.of_group, self.state.node_of_other
@@ -221,7 +221,7 @@ class ObserverTerm:
                 group.create_task(self._pending.run())
                 await self.watches.wait_until_synced()
                 await self._pending.synced.wait()
-                _log.info("caches are filled", nodes=len(self.state.node_table))
+                _log.info("caches are filled", nodes=len(self.state.nodes.table))
                 await self.policies.first_loaded(FIRST_LOAD_SECONDS)
                 group.create_task(self.loop.run())
         finally:

@@ -145,7 +145,7 @@ class NodeHealth:
 
         A node in deletion is not lost: its kubelet works until the node is gone.
         """
-        node = self.state.node(name)
+        node = self.state.nodes.get(name)
         if node is None:
             return "the node was deleted"
         since = self._not_ready_since.get(name)
@@ -158,7 +158,7 @@ class NodeHealth:
 
         If its ``tolerations`` are unknown, None, kube-scheduler judges the taints.
         """
-        node = self.state.node(name)
+        node = self.state.nodes.get(name)
         if node is None:
             return ""
         if node.is_leaving:
@@ -206,7 +206,7 @@ class GangReconciler:
 
         ``now`` is POSIX seconds.
         """
-        changed, self.state.changed = self.state.changed, set()
+        changed, self.state.changes.gangs = self.state.changes.gangs, set()
         keys = sorted(changed.union(self._next(looks)))
         gangs: Iterable[JobFacts | GroupFacts]
         gangs = chain(self.state.jobs.values(), self.state.groups.values())

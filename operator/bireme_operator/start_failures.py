@@ -157,7 +157,7 @@ class StartFailures:
     def add(self, gang: JobFacts | GroupFacts, node: str) -> None:
         """Record a failed start on ``node``."""
         other_pods = self.state.others_on(node, gang.key)
-        self._blocked_nodes[gang.uid] = _Blocked(node, self.state.node(node), other_pods)
+        self._blocked_nodes[gang.uid] = _Blocked(node, self.state.nodes.get(node), other_pods)
 
     def pauses(self, now: float) -> dict[str, Rejection]:
         """Return by uid the reason of every pause at ``now`` (POSIX seconds)."""
@@ -199,7 +199,7 @@ class StartFailures:
         blocked = self._blocked_nodes.get(facts.uid)
         if blocked is None:
             return False
-        if self.state.node(blocked.name) != blocked.node:
+        if self.state.nodes.get(blocked.name) != blocked.node:
             return True
         return not blocked.other_pods <= self.state.others_on(blocked.name, gang.key)
 

@@ -49,7 +49,7 @@ class Watches:
         policy_source = custom.source("schedulingpolicies", policies.put, policies.delete)
         # Without a watch of scalers their pools merely do not grow.
         custom.source("nodepoolscalers", scalers.put, scalers.delete, is_needed=False)
-        self.nodes = mirror("/api/v1/nodes", wire.V1Node, state.put_node, state.delete_node)
+        self.nodes = mirror("/api/v1/nodes", wire.V1Node, state.nodes.put, state.nodes.delete)
         put, delete, params = state.put_member, state.delete_member, pods.MEMBERS
         self.members = mirror(pods.PATH, wire.V1Pod, put, delete, params, "members")
         put, delete, params = state.put_other_pod, state.delete_other_pod, pods.NON_MEMBERS

@@ -182,7 +182,7 @@ class WorkQueue:
         finally:
             del self.busy[key]
             # Changes during the task were skipped, so reconcile the gang again in any case.
-            self._state.requeue(key)
+            self._state.changes.requeue(key)
 
     def reject(
         self,
@@ -210,7 +210,7 @@ class WorkQueue:
             rejected = AdmissionRejected(Reason.PODS_REFUSED, message)
         if rejected is not None:
             self.reject(gang, rejected, is_dry_run=gang.plan is None)
-            self._state.requeue(key)
+            self._state.changes.requeue(key)
 
     async def _is_of_gang(self, gang: JobFacts | GroupFacts, error: ApiError) -> bool:
         """Return whether an error lasts, and concerns this gang and not the API server itself."""
@@ -241,7 +241,7 @@ class WorkQueue:
         job, group = state.jobs.get(key), state.groups.get(key)
         versions = tuple(facts.resource_version for facts in (job, group) if facts is not None)
         pause = self._back_offs.add(key, error, (versions, len(state.members_of(key))))
-        asyncio.get_running_loop().call_later(pause, state.requeue, key)
+        asyncio.get_running_loop().call_later(pause, state.changes.requeue, key)
         _log.info("will try again", gang=key, seconds=pause, error=str(error))
 
     def forget(self, keys: set[Key]) -> None:

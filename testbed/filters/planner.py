@@ -68,7 +68,7 @@ def fed(objects: Sequence[Manifest], pods: Sequence[Manifest]) -> ClusterState:
     state.tenancy.put_queue(("", QUEUE), everybody)
     volumes, devices = state.volumes, state.devices
     put: Mapping[str, tuple[Callable[[Key, Any], None], type[Any]]] = {
-        "Node": (state.put_node, wire.V1Node),
+        "Node": (state.nodes.put, wire.V1Node),
         "Namespace": (state.tenancy.put_namespace, wire.MetadataOnly),
         "PersistentVolumeClaim": (volumes.put_claim, wire.V1PersistentVolumeClaim),
         "PersistentVolume": (volumes.put_volume, wire.V1PersistentVolume),

@@ -43,7 +43,7 @@ class ClusterStateFeed:
 
     def node(self, name: str, gpus: int = 8, **fields: Any) -> None:
         made = through_the_wire(node_manifest(a_node(name, gpus, **fields)), wire.V1Node)
-        self.state.put_node(("", name), made)
+        self.state.nodes.put(("", name), made)
 
     def member(self, manifest: Manifest) -> None:
         key = (manifest["metadata"]["namespace"], manifest["metadata"]["name"])

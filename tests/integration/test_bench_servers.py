@@ -68,7 +68,7 @@ async def test_the_populated_cluster_is_what_the_programs_would_have_written(
         late = cache.state.view(("bench", "late"))
         assert late is not None
         assert [member.node for member in late.unbound] == [cluster.nodes[4]]
-        gpu = cache.state.node_table.axis.names.index(GPU)
+        gpu = cache.state.nodes.table.axis.names.index(GPU)
         used = cache.state.snapshot(0.0).used[:, gpu]
         assert used.tolist() == [2, 2, 2, 2, 1, 0, 0, 0]
     finally:

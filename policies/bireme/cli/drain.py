@@ -248,7 +248,7 @@ def run(options: argparse.Namespace) -> int:
 
     settings, state, other_pods = ask(options, question)
     for name in options.node:
-        if state.node(name) is None:
+        if state.nodes.get(name) is None:
             raise ConsoleError(f"argument NODE: there is no node {name!r}; see: kubectl get nodes")
     decider = policy_in_force(state.policies.active, settings)
     snapshot = state.snapshot(time.time())  # noqa: TID251  # a person asks now
@@ -292,7 +292,7 @@ async def state_of(
     state = ClusterState(settings)
     tenancy = state.tenancy
     feeds: list[tuple[str, type[Any], Any]] = [
-        ("/api/v1/nodes", wire.V1Node, state.put_node),
+        ("/api/v1/nodes", wire.V1Node, state.nodes.put),
         ("/api/v1/namespaces", wire.MetadataOnly, tenancy.put_namespace),
         (
             "/apis/scheduling.k8s.io/v1/priorityclasses",

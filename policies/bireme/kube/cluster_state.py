@@ -17,8 +17,7 @@ import numpy as np
 from bireme.core.estimates import apply_progress_report
 from bireme.core.finished_runs import FinishedRun
 from bireme.core.gangs import Gang, Key, Task
-from bireme.core.gpus import read_gpu_models
-from bireme.core.nodes import Node, NodeTable
+from bireme.core.nodes import NodeTable
 from bireme.core.pod_constraints import PodKind
 from bireme.core.pod_rules import NOBODY, KindIndex, Occupants, PodsOf
 from bireme.core.preferences import kinds
@@ -33,7 +32,6 @@ from bireme.kube import (
     adoptions,
     allocations,
     names,
-    nodes,
     pod_creation,
     pod_groups,
     pod_rules,
@@ -45,16 +43,17 @@ from bireme.kube import (
 )
 from bireme.kube.allocations import Allocation, AssumedPlan, GangView, Orphans, RunTimes
 from bireme.kube.api.base import MAX_PLANNED_TASKS, MAX_REPLICAS, MAX_TASKS
+from bireme.kube.changes import Change, Changes
 from bireme.kube.devices import Devices
 from bireme.kube.job_services import JobServices
 from bireme.kube.mutations import Mutations
+from bireme.kube.node_cache import NodeCache
 from bireme.kube.node_usage import NodeUsage, PlannedUsage, add_members
 from bireme.kube.plans import PlanFacts, PlannedGang
 from bireme.kube.pod_groups import GroupFacts, Placed
 from bireme.kube.pod_rules import PodRules
 from bireme.kube.pods import PodFacts
 from bireme.kube.policy_source import SchedulingPolicies
-from bireme.kube.preferences import NodeImages
 from bireme.kube.resource_quotas import ResourceQuotas
 from bireme.kube.resuming import Resumability
 from bireme.kube.tenancy import Tenancy
@@ -176,10 +175,7 @@ class ClusterState:
         members: Pods that carry the pod-group label, by (namespace, name).
         gated: Members that have Bireme's scheduling gate, as raw objects.
         other_gates: Foreign scheduling gates of gated pods. Such a pod is not planned.
-        node_created: Creation times of nodes by name, as the API server writes them.
-        changed: Gangs whose job, group or pods changed; the consumer clears it.
-        on_newcomer: Called with the namespace of every new or edited gang without a plan.
-        revision: Number of changes that can matter to a decision.
+        changes: What changed, for each reader.
 
     Args:
         on_change: Called after every change that can matter to a decision.
@@ -193,28 +189,25 @@ class ClusterState:
         policies: SchedulingPolicies | None = None,
     ) -> None:
         self.settings = settings
-        self._on_change = on_change
-        self.on_newcomer: Callable[[str], None] = lambda _: None
-        self.revision = 0
-        self.changed: set[Key] = set()
+        self.changes = Changes(on_change)
         self.jobs: dict[Key, JobFacts] = {}
         self.groups: dict[Key, GroupFacts] = {}
         self.members: dict[Key, PodFacts] = {}
         self.start_failed: set[Key] = set()
-        self.tenancy = Tenancy(self._tenancy_changed)
+        self.tenancy = Tenancy(self.changes.note_tenancy)
         self.policies = policies or SchedulingPolicies()
         self.run_times = RunTimes()
         self._service = ServiceLedger(
             settings.service_half_life_seconds, settings.known_accelerators
         )
-        self.volumes = Volumes(self._notice)
-        self.devices = Devices(self._notice)
+        self.volumes = Volumes(self.changes.note)
+        self.devices = Devices(self.changes.note)
+        self.nodes = NodeCache(settings, self.changes, self.volumes, self.devices)
         self.mutations = Mutations()
-        self.quotas = ResourceQuotas(self._notice)
-        self.services = JobServices(self.requeue)
+        self.quotas = ResourceQuotas(self.changes.note)
+        self.services = JobServices(self.changes.requeue)
         self.gated: dict[Key, wire.V1Pod] = {}
         self.other_gates: dict[Key, tuple[str, ...]] = {}
-        self.node_created: dict[str, str | None] = {}
         self._member_tasks: dict[Key, Task] = {}
         self._unreadable: dict[Key, str] = {}
         """Error message of every gated pod that cannot be planned."""
@@ -245,39 +238,25 @@ class ClusterState:
         self._job_plans: dict[Key, PlannedGang] = {}
         self._group_plans: dict[Key, PlannedGang] = {}
         self._views: dict[Key, GangView] = {}
+        self._outdated_views: set[Key] | None = None
         self._assumed_views: dict[Key, tuple[AssumedPlan, GangView]] = {}
         self._allocations: dict[Key, tuple[_Basis, tuple[RunningGang, ...]]] = {}
         # The last snapshot: the usage of each gang, the assumed plans, and the inputs of both.
         self._gang_usages: dict[Key, _GangUsage] = {}
         self._reserved: Reserved = {}
         self._usage_basis: tuple[NodeTable, tuple[int, int]] | None = None
-        self._stale: set[Key] = set()
-        self._tenancy_changes = 0
+        self._stale: set[Key] | None = None
         self._waiting_jobs: dict[Key, tuple[_WaitBasis, Gang] | None] = {}
-        self._nodes: dict[str, Node] = {}
-        self._images = NodeImages()
-        self._table: NodeTable | None = None
         self._usage = NodeUsage()
-        # Usage of pods that never leave their node: DaemonSets and static pods.
-        self._fixed_usage = NodeUsage()
         # Created by the first query for usage: not every program needs it.
         self._planned: PlannedUsage | None = None
         # Usage of claims per node. Its key: the node table, the revision of the volumes and the
         # volumes that plans attach.
         self._claimed: tuple[tuple[NodeTable, int, frozenset[Attached]], IntArray] | None = None
-        self._offers_of = (0, 0)
-
-    def _notice(self) -> None:
-        self.revision += 1
-        self._on_change()
-
-    def _tenancy_changed(self) -> None:
-        self._tenancy_changes += 1
-        self._on_change()
 
     def _namespaces_changed(self) -> None:
         if self._rules.namespaces_changed():
-            self._notice()
+            self.changes.note()
 
     def _default_queue_changed(self, namespace: str) -> None:
         """Move the gangs of ``namespace`` that name no queue to its new default queue."""
@@ -287,74 +266,13 @@ class ClusterState:
                 changed = training_jobs.with_default_queue(job, queue)
                 self.jobs[key] = self.mutations.apply(changed)
                 self._rules.put_job(key, () if job.is_finished else _kinds(changed.tasks))
-                self.requeue(key)
+                self.changes.requeue(key)
         for key, group in self.groups.items():
             if key[0] == namespace:
                 self.groups[key] = replace(group, default_queue=queue)
-                self.requeue(key)
-
-    def requeue(self, gang: Key) -> None:
-        """Reconcile the gang again, although no watched object has changed."""
-        self.changed.add(gang)
-        self._stale.add(gang)
-        self._notice()
-
-    def _touch(self, gang: Key) -> None:
-        self._views.pop(gang, None)
-        self._assumed_views.pop(gang, None)
-        self._plan_changed(gang)
-        self.requeue(gang)
-
-    def _plan_changed(self, gang: Key) -> None:
-        if self._planned is not None:
-            self._planned.changed.add(gang)
+                self.changes.requeue(key)
 
     # --- nodes and pods -------------------------------------------------------------------
-
-    def put_node(self, key: Key, node: wire.V1Node) -> None:
-        facts = nodes.from_manifest(node)
-        self.node_created[facts.name] = node.metadata.creation_timestamp
-        self._images.put(facts.name, node.status.images)
-        if self._nodes.get(facts.name) != facts:  # a heartbeat changes no fact
-            self._nodes[facts.name] = facts
-            self._table = None
-            self._notice()
-
-    def delete_node(self, key: Key) -> None:
-        self.node_created.pop(key[1], None)
-        self._images.delete(key[1])
-        if self._nodes.pop(key[1], None) is not None:
-            self._table = None
-            self._notice()
-
-    def node_label(self, name: str, key: str) -> str:
-        """Return the value of a node's label; empty without the label or the node."""
-        node = self._nodes.get(name)
-        return node.labels.get(key, "") if node is not None else ""
-
-    @property
-    def node_table(self) -> NodeTable:
-        """All nodes as arrays; the same object until a node changes."""
-        offers_of = self.volumes.offers_revision, self.devices.offers_revision
-        if self._table is None or self._offers_of != offers_of:
-            self._offers_of = offers_of
-            facts = [replace(n, fixed=self._fixed_usage.on(n.name)) for n in self._nodes.values()]
-            for offers in (self.volumes.offers(facts), self.devices.offers(facts)):
-                if offers:
-                    facts = [
-                        replace(n, allocatable={**n.allocatable, **offers.get(n.name, {})})
-                        for n in facts
-                    ]
-            self._table = NodeTable(
-                facts,
-                self.settings.topology_levels,
-                read_gpu_models(self.settings.gpu_models),
-                self.settings.known_accelerators,
-            )
-        return self._table
-
-    def node(self, name: str) -> Node | None:
-        return self._nodes.get(name)
 
     def put_member(self, key: Key, pod: wire.V1Pod) -> None:
         facts = pods.from_manifest(pod)
@@ -373,7 +291,7 @@ class ClusterState:
             self._lent.discard(previous.uid)
         if previous is not None and pod.spec.scheduler_name == names.SCHEDULER_NAME:
             self._note_service(group, previous, facts)
-        self._touch(group)
+        self.changes.note_members(group)
         if facts.is_gated and pod.spec.scheduler_name == names.SCHEDULER_NAME:
             self._put_task(key, pod, facts)
             self.gated[key] = pod
@@ -481,7 +399,7 @@ class ClusterState:
         merged = {**dict(earlier[-MAX_TASKS:]), **counts}
         if group in self.groups and cached != merged:
             self._job_counts[group] = merged
-            self._touch(group)
+            self.changes.note_members(group)
 
     def placement_of(self, group: GroupFacts, newcomers: Iterable[PodFacts]) -> Placed:
         """Return the members of ``group`` that need no place; ``newcomers`` wait for one."""
@@ -523,7 +441,7 @@ class ClusterState:
             if group not in self.groups:
                 self._ended_guests.pop(group, None)
         self._forget_ends(group)
-        self._touch(group)
+        self.changes.note_members(group)
 
     def put_other_pod(self, key: Key, pod: wire.V1Pod) -> None:
         """Store a pod without a gang; only its usage matters."""
@@ -535,22 +453,20 @@ class ClusterState:
         else:
             self._rules.delete_pod(other)
         if self._usage.put(other, node, request):
-            self._notice()
+            self.changes.note()
         if node and (claims := volume_objects.of_pod(pod.spec, key[1]).claims):
             self.volumes.put_pod(other, node, claims, key[0])
         else:
             self.volumes.delete_pod(other)
-        if self._fixed_usage.put(key, node if pods.never_leaves(pod) else "", request):
-            self._table = None
+        self.nodes.put_fixed_pod(key, node if pods.never_leaves(pod) else "", request)
 
     def delete_other_pod(self, key: Key) -> None:
         other = ("", f"{key[0]}/{key[1]}")
         self._usage.put(other, "")
         self._rules.delete_pod(other)
         self.volumes.delete_pod(other)
-        if self._fixed_usage.put(key, ""):
-            self._table = None
-        self._notice()
+        self.nodes.put_fixed_pod(key, "")
+        self.changes.note()
 
     def node_of_other(self, pod: Key) -> str:
         """Return the node of a pod without a gang; empty if it is unbound or has ended."""
@@ -592,7 +508,7 @@ class ClusterState:
         if plan is None and not (facts.is_finished or facts.is_suspended or facts.is_leaving):
             self._waiting_jobs.setdefault(key, None)
             if is_new:
-                self.on_newcomer(key[0])
+                self.changes.on_newcomer(key[0])
         else:
             self._waiting_jobs.pop(key, None)
         if facts.start_failures:
@@ -613,7 +529,7 @@ class ClusterState:
         self.run_times.learn(jobs, about, self._run_of)
 
     def _run_of(self, job: JobFacts, seconds: float) -> FinishedRun | None:
-        return allocations.run_on_nodes(job, seconds, self.pods_of(job), self.node_table)
+        return allocations.run_on_nodes(job, seconds, self.pods_of(job), self.nodes.table)
 
     def apply_mutations(self, namespace: str) -> None:
         """Plan the jobs of ``namespace`` with the current knowledge of admission's changes."""
@@ -621,7 +537,7 @@ class ClusterState:
             if key[0] == namespace and (changed := self.mutations.apply(job)) is not job:
                 self.jobs[key] = changed
                 self._rules.put_job(key, _kinds(changed.tasks))
-                self.requeue(key)
+                self.changes.requeue(key)
 
     def delete_job(self, key: Key) -> None:
         self.jobs.pop(key, None)
@@ -636,8 +552,6 @@ class ClusterState:
         _put(self._job_plans, key, planned)
         # Most events change no plan: its cached view stays valid.
         if previous is None or planned is None or previous.plan is not planned.plan:
-            self._views.pop(key, None)
-            self._assumed_views.pop(key, None)
             if (
                 previous is None
                 or planned is None
@@ -645,8 +559,9 @@ class ClusterState:
             ):
                 self._disruptions.pop(key, None)
             self._forget_ends(key)
-            self._plan_changed(key)
-        self.requeue(key)
+            self.changes.note_members(key)
+        else:
+            self.changes.requeue(key)
 
     def put_group(self, key: Key, group: wire.CustomObject) -> None:
         default_queue = self.tenancy.default_queue(key[0])
@@ -656,11 +571,11 @@ class ClusterState:
         self._note_lent(key, facts)
         plan = facts.plan
         if plan is None and (previous is None or previous.generation != facts.generation):
-            self.on_newcomer(key[0])
+            self.changes.on_newcomer(key[0])
         _put(self._group_plans, key, None if plan is None else PlannedGang(facts.uid, False, plan))
         if facts.is_between_runs:
             self._ended_guests.pop(key, None)
-        self._touch(key)
+        self.changes.note_members(key)
 
     def _note_lent(self, key: Key, group: GroupFacts | None) -> None:
         """Remember pods on lent places whose plan is gone: their places stay lent."""
@@ -683,7 +598,7 @@ class ClusterState:
         if key not in self._members_of:
             self._ended_guests.pop(key, None)
         _put(self._group_plans, key, None)
-        self._touch(key)
+        self.changes.note_members(key)
 
     # --- gangs ----------------------------------------------------------------------------
 
@@ -699,6 +614,7 @@ class ClusterState:
 
     def view(self, key: Key) -> GangView | None:
         """Return the plan of a gang with its pods; None if it has no plan."""
+        self._drop_outdated_views()
         view, planned = self._views.get(key), self.plan_of(key)
         if view is None and planned is not None:
             disruptions = self._disruptions.get(key)
@@ -708,6 +624,14 @@ class ClusterState:
             view = allocations.view_of(key, uid, plan, members, disruptions, succeeded)
             self._views[key] = view
         return view
+
+    def _drop_outdated_views(self) -> None:
+        if self._outdated_views is None:
+            self._outdated_views = self.changes.follow(Change.MEMBERS)
+        while self._outdated_views:
+            key = self._outdated_views.pop()
+            self._views.pop(key, None)
+            self._assumed_views.pop(key, None)
 
     def waiting(
         self,
@@ -745,7 +669,7 @@ class ClusterState:
                 volumes,
                 self.quotas.rules(key[0]),
                 self._rules.revision_of(job.label_pairs),
-                self._images.revision if job.has_timed_out else 0,
+                self.nodes.images.revision if job.has_timed_out else 0,
                 self.resume_of(job),
             ),
             self._waiting_jobs[key],
@@ -775,7 +699,7 @@ class ClusterState:
         """Return ``tasks`` with a preference for nodes that have their ``images``."""
         image_sets = list(images)
         preference_of = {
-            image_names: self._images.preference(image_names)
+            image_names: self.nodes.images.preference(image_names)
             for image_names in dict.fromkeys(image_sets)
         }
         return tuple(
@@ -879,7 +803,7 @@ class ClusterState:
         """Start to read devices once a task requests a resource that no node offers."""
         if self.devices.is_wanted:
             return
-        axis = self.node_table.axis
+        axis = self.nodes.table.axis
         if any(axis.column(name) is None for task in tasks for name, _ in task.request):
             self.devices.want()
 
@@ -968,9 +892,9 @@ class ClusterState:
     def usage_without(self, gang: Key) -> IntArray:
         """Return the usage of all bound pods, and of planned members of all gangs but ``gang``.
 
-        int64, shape (nodes, resources), rows as in ``node_table``; a fresh copy.
+        int64, shape (nodes, resources), rows as in ``nodes.table``; a fresh copy.
         """
-        table = self.node_table
+        table = self.nodes.table
         used = self._usage.matrix(table)
         used += self._plan_usage(table)
         view = self.view(gang)
@@ -983,7 +907,8 @@ class ClusterState:
     def _plan_usage(self, table: NodeTable) -> IntArray:
         """Return the usage of planned members that are not bound, as in :meth:`usage_without`."""
         if self._planned is None:
-            self._planned = PlannedUsage({*self._group_plans, *self._job_plans, *self._reserved})
+            self._planned = PlannedUsage(self.changes.follow(Change.MEMBERS, Change.ASSUMED_PLAN))
+            self._planned.changed.update(self._group_plans, self._job_plans, self._reserved)
         self._planned.update(self._effective_view)
         return self._planned.usage.matrix(table)
 
@@ -1033,6 +958,7 @@ class ClusterState:
         return self.view(key) if assumed is None else self._view_of_assumed(key, assumed)
 
     def _view_of_assumed(self, key: Key, assumed: AssumedPlan) -> GangView:
+        self._drop_outdated_views()
         cached = self._assumed_views.get(key)
         if cached is None or cached[0] is not assumed:
             # Pods appear while the plan is being written: a bound pod holds its place itself.
@@ -1053,7 +979,7 @@ class ClusterState:
 
         ``waiting`` are the gangs to decide on, by default all without an assumed plan.
         """
-        reserved, table = reserved or {}, self.node_table
+        reserved, table = reserved or {}, self.nodes.table
         self._renew(reserved, table, on_error)
         gang_usages, used = self._gang_usages.values(), self._usage.matrix(table)
         used += self._plan_usage(table)
@@ -1188,7 +1114,7 @@ class ClusterState:
                 is_member = key in self.members
                 owner = self._gang_of(self.members[key]) if is_member else ""
                 namespace, _, name = key[1].partition("/")
-                is_fixed = not is_member and bool(self._fixed_usage.node_of((namespace, name)))
+                is_fixed = not is_member and self.nodes.is_fixed((namespace, name))
                 yield (kind, owner, is_fixed, key in self._rules.leaving), node
         for key, gang_usage in self._gang_usages.items():
             job = self.jobs.get(key)
@@ -1224,12 +1150,13 @@ class ClusterState:
 
     def _renew(self, reserved: Reserved, table: NodeTable, on_error: OnError) -> None:
         """Update the usage of all gangs, with ``reserved`` as the assumed plans."""
+        if self._stale is None:
+            self._stale = self.changes.follow(Change.OBJECT, Change.ASSUMED_PLAN)
         previous, self._reserved = self._reserved, reserved
         for key in (*previous, *(key for key in reserved if key not in previous)):
             if previous.get(key) is not reserved.get(key):
-                self._stale.add(key)
-                self._plan_changed(key)
-        changes = self._tenancy_changes, self.run_times.revision
+                self.changes.note_assumed_plan(key)
+        changes = self.changes.tenancy_revision, self.run_times.revision
         # Nodes, priority classes and learned run times can matter to every gang.
         if (
             self._usage_basis is None
@@ -1245,8 +1172,9 @@ class ClusterState:
                 self._members_of,
             )
             self._stale.update(*gangs)
-        stale, self._stale = self._stale, set()
-        for key in sorted(stale):
+        stale = sorted(self._stale)
+        self._stale.clear()
+        for key in stale:
             gang_usage = self._gang_usage(key, on_error)
             if gang_usage is None:
                 self._gang_usages.pop(key, None)
@@ -1295,7 +1223,7 @@ class ClusterState:
             return _Basis(
                 group,
                 allocation.view,
-                self.node_table,
+                self.nodes.table,
                 self.tenancy.priority(_class_of(group))[0],
                 self.tenancy.may_preempt_pod_groups(allocation.queue),
                 learned,
@@ -1304,7 +1232,7 @@ class ClusterState:
         return _Basis(
             job,
             allocation.view,
-            self.node_table,
+            self.nodes.table,
             self.tenancy.priority(class_name)[0],
             self.tenancy.may_preempt(class_name),
             self.run_times.of_job(job),
@@ -1352,7 +1280,7 @@ class ClusterState:
             if key_by_uid is None:
                 key_by_uid = {job.uid: gang_key for gang_key, job in self.jobs.items()}
             strays = [pod for pod in owned if key_by_uid.get(pod.job_uid, key) == key]
-            gang = allocations.of_strays(key, strays, self.node_table)
+            gang = allocations.of_strays(key, strays, self.nodes.table)
             if gang is not None:
                 yield gang
 
@@ -1377,6 +1305,6 @@ class ClusterState:
         for orphans in self.orphans():
             priority, _ = self.tenancy.priority(_class_of(self.groups.get(orphans.key)))
             may_preempt = self.tenancy.may_preempt_pod_groups(orphans.queue)
-            running = allocations.of_orphans(orphans, self.node_table, priority, may_preempt)
+            running = allocations.of_orphans(orphans, self.nodes.table, priority, may_preempt)
             if running is not None:
                 yield running

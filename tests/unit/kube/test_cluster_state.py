@@ -17,12 +17,12 @@ from testbed.scenario.manifests import GPU
 
 def test_a_heartbeat_that_changes_no_fact_keeps_the_arrays_and_wakes_nobody() -> None:
     cluster = ClusterStateFeed()
-    table, changes = cluster.state.node_table, cluster.changes
+    table, changes = cluster.state.nodes.table, cluster.changes
     cluster.node("n0")
-    assert cluster.state.node_table is table
+    assert cluster.state.nodes.table is table
     assert cluster.changes == changes
     cluster.node("n0", is_cordoned=True)
-    assert cluster.state.node_table is not table
+    assert cluster.state.nodes.table is not table
 
 
 def test_a_pod_takes_room_from_the_moment_it_is_bound_until_it_ends() -> None:
@@ -39,7 +39,7 @@ def test_a_pod_takes_room_from_the_moment_it_is_bound_until_it_ends() -> None:
 def test_a_node_that_is_replaced_keeps_what_runs_on_it() -> None:
     cluster = ClusterStateFeed()
     cluster.other("a", "n0", 3)
-    cluster.state.delete_node(("", "n0"))
+    cluster.state.nodes.delete(("", "n0"))
     assert cluster.gpus() == [0]
     cluster.node("n0", gpus=4)
     assert cluster.gpus() == [3, 0]

@@ -33,7 +33,7 @@ def a_pod(owner_kind: str, gpus: int) -> wire.V1Pod:
 def a_state() -> ClusterState:
     state = ClusterState(SETTINGS)
     node = msgspec.json.decode(msgspec.json.encode(node_manifest(a_node("n0"))), type=wire.V1Node)
-    state.put_node(("", "n0"), node)
+    state.nodes.put(("", "n0"), node)
     queue = {"metadata": {"name": "default"}, "spec": {}}
     state.tenancy.put_queue(
         ("", "default"), msgspec.json.decode(msgspec.json.encode(queue), type=wire.CustomObject)

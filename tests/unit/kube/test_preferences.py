@@ -174,7 +174,7 @@ def test_a_soft_taint_keeps_a_job_off_only_while_another_node_has_room() -> None
 def with_images(cluster: ClusterStateFeed, name: str, *images: str) -> None:
     made = node_manifest(a_node(name))
     made["status"]["images"] = [{"names": [image, f"{image}@sha256:0"]} for image in images]
-    cluster.state.put_node(("", name), through_the_wire(made, wire.V1Node))
+    cluster.state.nodes.put(("", name), through_the_wire(made, wire.V1Node))
 
 
 def that_failed(cluster: ClusterStateFeed, reason: str, spec: Manifest) -> None:

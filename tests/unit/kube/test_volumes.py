@@ -75,7 +75,7 @@ class Cluster(ClusterStateFeed):
         """The nodes of the admitted gang, sorted."""
         action = self.decided()
         assert isinstance(action, Admit), action
-        by_task = action.placement.by_task(self.state.node_table)
+        by_task = action.placement.by_task(self.state.nodes.table)
         return sorted(node for nodes in by_task.values() for node in nodes)
 
     def held(self, **options: Any) -> tuple[Reason, str]:
@@ -252,7 +252,7 @@ def test_a_claim_of_one_pod_is_kept_by_a_plan_and_by_the_pods_of_it(cluster: Clu
 
 def plan_of(cluster: Cluster, gang: Gang, admit: Admit) -> plans.PlanFacts:
     return plans.make_plan(
-        *(gang, admit.placement, cluster.state.node_table),
+        *(gang, admit.placement, cluster.state.nodes.table),
         epoch=1,
         attempt=0,
         spec_hash="h",

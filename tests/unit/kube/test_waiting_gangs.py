@@ -157,22 +157,22 @@ def test_a_pod_that_changes_its_group_leaves_the_old_one() -> None:
     for name in ("one", "two"):
         cluster.group(name=name)
     cluster.member(gated_pod("a", "one"))
-    cluster.state.changed.clear()
+    cluster.state.changes.gangs.clear()
     cluster.member(gated_pod("a", "two"))
     assert cluster.state.members_of(("default", "one")) == []
-    assert {("default", "one"), ("default", "two")} <= cluster.state.changed
+    assert {("default", "one"), ("default", "two")} <= cluster.state.changes.gangs
 
 
 def test_changes_name_the_gang_they_are_about() -> None:
     cluster = ClusterStateFeed()
     cluster.job(plan=PLAN)
-    cluster.state.changed.clear()
+    cluster.state.changes.gangs.clear()
     changes = cluster.changes
     cluster.member(own_pod(0))
-    assert cluster.state.changed == {("default", "job")}
-    cluster.state.changed.clear()
+    assert cluster.state.changes.gangs == {("default", "job")}
+    cluster.state.changes.gangs.clear()
     cluster.member(own_pod(0))
-    assert (cluster.state.changed, cluster.changes) == (set(), changes + 1)
+    assert (cluster.state.changes.gangs, cluster.changes) == (set(), changes + 1)
 
 
 def test_a_job_that_is_gone_takes_its_plan_along() -> None:

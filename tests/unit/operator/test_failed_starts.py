@@ -244,7 +244,7 @@ class World:
 
     def put_node(self, gpus: int) -> None:
         made = node_manifest(a_node("n1", gpus))
-        self.state.put_node(("", "n1"), through_the_wire(made, wire.V1Node))
+        self.state.nodes.put(("", "n1"), through_the_wire(made, wire.V1Node))
 
     def put_job(self, generation: int) -> None:
         made = served(training_job("job"), "job-uid", generation=generation)

@@ -173,7 +173,7 @@ async def test_counts_of_a_gang_that_starts_are_reported_only_if_that_takes_seco
     desk.phase("Starting", own_pod(0), own_pod(1, "Pending", node=""))
     await desk.step()
     assert desk.reported == []
-    later.assert_called_once_with(5.0, desk.state.requeue, KEY)
+    later.assert_called_once_with(5.0, desk.state.changes.requeue, KEY)
     desk.clock.advance(4.9)
     await desk.step()
     assert desk.reported == []

@@ -161,7 +161,7 @@ def test_a_replica_is_not_made_from_templates_that_were_edited_since_the_plan() 
 def test_the_status_of_a_gang_says_the_size_it_has_now() -> None:
     desk = Desk()
     view = a_view(JOB, PLAN, running(JOB, PLAN))
-    reported = status.with_size({"gpus": 2}, view, desk.state.node_table)
+    reported = status.with_size({"gpus": 2}, view, desk.state.nodes.table)
     assert (reported["gpus"], reported["placement"]["nodes"]) == (6, 2)
 
 
