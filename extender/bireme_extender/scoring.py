@@ -122,7 +122,7 @@ class NodeChoice:
         is_kept = is_kept and len(self._kinds) < _KEPT_KINDS
         if is_kept and self._revision == state.changes.revision:
             return
-        used = state.usage_without(group)
+        used = state.usage.without(group)
         if is_kept:
             rows = np.flatnonzero((used != self._used).any(axis=1))
             if len(rows):
@@ -188,7 +188,7 @@ def points(names: Sequence[str], scores: FloatArray) -> list[tuple[str, int]]:
 
 def _member_rows(membership: Membership, state: ClusterState) -> dict[Role, IntArray]:
     """Return the rows of the nodes with members of the pod's gang, by role."""
-    view, row = state.view(membership.group), state.nodes.table.row
+    view, row = state.views.get(membership.group), state.nodes.table.row
     rows: dict[Role, list[int]] = {}
     for member, pod in view.members if view is not None else ():
         if pod is not None and pod.node in row and not pod.is_terminal:

@@ -266,7 +266,7 @@ class Actuator:
 
     async def clear_plan(self, job: JobFacts) -> None:
         """Give the gang's places back."""
-        current = self.state.jobs.get(job.key)
+        current = self.state.objects.jobs.get(job.key)
         if current is not None and current.uid == job.uid and current.plan is not None:
             await self.write_job(current, status.without_plan(current))
 
@@ -342,7 +342,7 @@ class Actuator:
     async def roll_back(self, job: JobFacts) -> None:
         """Undo a rejected admission: delete the created pods, then clear the plan."""
         # Clear the plan last: it keeps the places as long as a pod uses one of them.
-        await self.delete_pods(self.state.pods_of(job))
+        await self.delete_pods(self.state.objects.pods_of(job))
         await self.clear_plan(job)
 
 

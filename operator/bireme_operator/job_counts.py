@@ -66,17 +66,17 @@ class JobCounts:
 
     def _incomplete_jobs(self, group: GroupFacts) -> dict[str, str]:
         """Return uid and name of the Jobs of waiting pods whose other members may have ended."""
-        newcomers = self.state.newcomers(group)
+        newcomers = self.state.waiting.newcomers(group)
         if group.is_leaving or group.spec is None or not newcomers:
             return {}
-        places, needed = self.state.placement_of(group, newcomers), group.spec.min_member
+        places, needed = self.state.waiting.placement_of(group, newcomers), group.spec.min_member
         is_whole = not places.lost and places.count + len(newcomers) >= needed
         if places.count >= needed or is_whole:
             return {}
         jobs = {
             owner.uid: owner.name
             for pod in newcomers
-            if (gated_pod := self.state.gated.get(pod.key)) is not None
+            if (gated_pod := self.state.objects.gated.manifests.get(pod.key)) is not None
             for owner in gated_pod.metadata.owner_references or ()
             if owner.controller and (owner.api_version, owner.kind) == ("batch/v1", "Job")
         }
@@ -94,7 +94,7 @@ class JobCounts:
                 continue
             if job.metadata.uid == uid:
                 counts[uid] = job.status.succeeded or 0
-        self.state.put_job_counts(group, counts)
+        self.state.objects.put_job_counts(group, counts)
 
     def forget(self, uids: Container[str]) -> None:
         """Drop the records of deleted groups; ``uids`` are those of the existing ones."""

@@ -277,8 +277,8 @@ class LeaderTerm:
                 _log.info(
                     "caches are filled",
                     nodes=len(self.state.nodes.table),
-                    jobs=len(self.state.jobs),
-                    pods=len(self.state.members),
+                    jobs=len(self.state.objects.jobs),
+                    pods=len(self.state.objects.members),
                 )
                 if self._queue is not None:
                     arguments = (self._queue, self.state.tenancy, self._writes)

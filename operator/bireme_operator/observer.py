@@ -97,9 +97,9 @@ class Observation:
 
         # 2. Decide on the waiting gangs of Bireme and of other schedulers.
         self.state.changes.gangs.clear()
-        self.state.learn(self.state.jobs.values())
-        own_gangs = self.state.waiting(on_error=self._report)
-        learned, node_of = self.state.run_times.of_group, self.state.node_of_other
+        self.state.objects.learn(self.state.objects.jobs.values())
+        own_gangs = self.state.waiting.gangs(on_error=self._report)
+        learned, node_of = self.state.run_times.of_group, self.state.objects.node_of_other
         other_gangs = self.pods.gangs(self.state.tenancy, learned, node_of)
         waiting = [*own_gangs, *other_gangs]
         snapshot = self.state.snapshot(self.now(), None, waiting, self._report)
@@ -117,9 +117,9 @@ class Observation:
         """Count newly bound pods by whether their nodes match the decisions."""
         for key, gang in self.pods.take_removed().items():
             self._departures[key] = gang, self._verdicts.get(gang, ObservedVerdict("")), 0
-        gangs, partial = self.pods.gang_uids(self.state.node_of_other)
+        gangs, partial = self.pods.gang_uids(self.state.objects.node_of_other)
         for key, (gang, verdict, looks) in list(self._departures.items()):
-            node = self.state.node_of_other(key)
+            node = self.state.objects.node_of_other(key)
             if node:
                 self.metrics.observed_binds.labels(_outcome(verdict, node)).inc()
                 partial.add(gang)

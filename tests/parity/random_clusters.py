@@ -181,10 +181,10 @@ def feed(state: ClusterState, collection: str, manifest: Manifest, *, delete: bo
     """Hand one object to ``state`` as its reflector would."""
     kinds: dict[str, tuple[Any, str, type[Any]]] = {
         "node": (state.nodes, "", wire.V1Node),
-        "member": (state, "_member", wire.V1Pod),
-        "other_pod": (state, "_other_pod", wire.V1Pod),
-        "job": (state, "_job", wire.CustomObject),
-        "group": (state, "_group", wire.CustomObject),
+        "member": (state.objects, "_member", wire.V1Pod),
+        "other_pod": (state.objects, "_other_pod", wire.V1Pod),
+        "job": (state.objects, "_job", wire.CustomObject),
+        "group": (state.objects, "_group", wire.CustomObject),
         "queue": (state.tenancy, "_queue", wire.CustomObject),
         "namespace": (state.tenancy, "_namespace", wire.MetadataOnly),
         "priority_class": (state.tenancy, "_priority_class", wire.V1PriorityClass),

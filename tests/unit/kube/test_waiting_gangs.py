@@ -107,7 +107,7 @@ def test_what_only_the_shell_knows_becomes_the_gangs_fault() -> None:
     cluster = ClusterStateFeed()
     cluster.job(priorityClassName="missing")
     verdict = (Reason.TEMPLATE_INVALID, "no")
-    (gang,) = cluster.state.waiting(faults={"job-uid": verdict})
+    (gang,) = cluster.state.waiting.gangs(faults={"job-uid": verdict})
     assert gang.fault == verdict
     assert cluster.fault()[0] is Reason.PRIORITY_CLASS_NOT_FOUND
 
@@ -125,10 +125,12 @@ def test_gated_pods_wait_under_their_group_and_are_followed_as_they_change() -> 
     assert gang.tasks[0].constraints.node_selector == (("disk", "ssd"),)
     wish: Manifest = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}
     cluster.member(gated_pod("a", affinity=wish))
-    assert cluster.state.gated["default", "a"].spec.affinity is not None, "what the pin goes into"
+    assert cluster.state.objects.gated.manifests["default", "a"].spec.affinity is not None, (
+        "what the pin goes into"
+    )
     released = gated_pod("a", schedulingGates=[])
     cluster.member(released)
-    assert ("default", "a") not in cluster.state.gated
+    assert ("default", "a") not in cluster.state.objects.gated.manifests
 
 
 def test_a_job_pod_made_anew_is_not_held_back_for_those_that_have_succeeded() -> None:
@@ -159,7 +161,7 @@ def test_a_pod_that_changes_its_group_leaves_the_old_one() -> None:
     cluster.member(gated_pod("a", "one"))
     cluster.state.changes.gangs.clear()
     cluster.member(gated_pod("a", "two"))
-    assert cluster.state.members_of(("default", "one")) == []
+    assert cluster.state.objects.members_of(("default", "one")) == []
     assert {("default", "one"), ("default", "two")} <= cluster.state.changes.gangs
 
 
@@ -179,8 +181,8 @@ def test_a_job_that_is_gone_takes_its_plan_along() -> None:
     cluster = ClusterStateFeed()
     cluster.job(plan=PLAN)
     cluster.job_gone()
-    assert cluster.state.jobs == {}
-    assert cluster.state.plan_of(("default", "job")) is None
+    assert cluster.state.objects.jobs == {}
+    assert cluster.state.objects.plan_of(("default", "job")) is None
     assert cluster.gpus() == [0, 0]
 
 

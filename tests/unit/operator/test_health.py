@@ -33,7 +33,7 @@ class World:
 
     def put_pod(self, gpus: int) -> None:
         made = through_the_wire(pod("p", gpus, nodeName="n"), wire.V1Pod)
-        self.state.put_other_pod(("default", "p"), made)
+        self.state.objects.put_other_pod(("default", "p"), made)
 
     def observe(self, after: float = 0.0) -> None:
         self.clock.advance(after)

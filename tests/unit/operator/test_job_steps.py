@@ -90,7 +90,7 @@ class Desk:
 
     async def step(self) -> None:
         """Reconcile the job, and carry out what that begins."""
-        self.jobs.reconcile(self.state.jobs[KEY], situation())
+        self.jobs.reconcile(self.state.objects.jobs[KEY], situation())
         for work in self.begun:
             await work
         self.begun.clear()
@@ -120,7 +120,9 @@ def admission(desk: Desk) -> None:
     admits = JobAdmission(
         *parts, settings=OperatorSettings(), epoch=7, dry_runs=cast(DryRuns, NothingToLearn())
     )
-    admits.admit(desk.state.jobs[KEY], Admit(gang, placement, Ranked(gang, 0.5), ""), snapshot)
+    admits.admit(
+        desk.state.objects.jobs[KEY], Admit(gang, placement, Ranked(gang, 0.5), ""), snapshot
+    )
 
 
 async def test_admission_holds_its_places_while_a_report_about_its_wait_is_written() -> None:
@@ -138,7 +140,7 @@ async def test_admission_holds_its_places_while_a_report_about_its_wait_is_writt
     desk.report_is_written.set()
     await admitting
     ((job, plan, wanted),) = desk.admitted
-    assert job is desk.state.jobs[KEY], "over the version that the report made"
+    assert job is desk.state.objects.jobs[KEY], "over the version that the report made"
     assert plan is assumed.plan
     assert (wanted["phase"], wanted["plan"]["epoch"]) == ("Starting", 7)
 
