@@ -29,7 +29,7 @@ from bireme.kube.rule_occupants import RuleOccupants
 from bireme.kube.running_gangs import RunningGangs
 from bireme.kube.tenancy import Tenancy
 from bireme.kube.volumes import Volumes
-from bireme.kube.waiting_gangs import WaitingGangs
+from bireme.kube.waiting_gangs import WaitingGangCache
 from bireme.kube.watched_objects import OnError, WatchedObjects, raise_error
 
 
@@ -82,7 +82,7 @@ class ClusterState:
         # 2. What is derived from them.
         self.views = views = GangViews(objects, changes)
         self.demands = demands = GangDemands(objects, nodes, volumes, devices, quotas)
-        self.waiting = WaitingGangs(objects, demands, nodes, tenancy, run_times)
+        self.waiting = WaitingGangCache(objects, demands, nodes, tenancy, run_times)
         self.running = running = RunningGangs(
             objects, views, demands, nodes, tenancy, run_times, changes
         )

@@ -44,7 +44,7 @@ class _Basis:
         return self.job is other.job and revisions == other_revisions and facts == other_facts
 
 
-class WaitingGangs:
+class WaitingGangCache:
     """The waiting gangs of a snapshot. The gangs of jobs are cached until their inputs change."""
 
     def __init__(
