@@ -96,7 +96,6 @@ class Observation:
         self._compare()
 
         # 2. Decide on the waiting gangs of Bireme and of other schedulers.
-        self.state.changes.gangs.clear()
         self.state.objects.learn(self.state.objects.jobs.values())
         own_gangs = self.state.waiting.gangs(on_error=self._report)
         learned, node_of = self.state.run_times.of_group, self.state.objects.node_of_other

@@ -20,6 +20,7 @@ from bireme.core.pod_constraints import Toleration
 from bireme.core.reasons import Reason
 from bireme.core.resources import NODE_ONLY
 from bireme.core.snapshot import ClusterSnapshot
+from bireme.kube.changes import Change
 from bireme.kube.client import NotLeader
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.conditions import cleaned
@@ -198,16 +199,21 @@ class GangReconciler:
     settings: OperatorSettings
     start_failures: StartFailures
     troubles: NodeTroubles
+    changed_gangs: set[Key] = field(init=False)
+    """Gangs to reconcile in the next turn."""
     _rejected: dict[str, Rejection] = field(default_factory=dict)
     _unseen: list[Key] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.changed_gangs = self.state.changes.follow(Change.OBJECT)
 
     def reconcile(self, now: float, looks: int) -> None:
         """Start the next step of each changed gang, and of up to ``looks`` others in turn.
 
         ``now`` is POSIX seconds.
         """
-        changed, self.state.changes.gangs = self.state.changes.gangs, set()
-        keys = sorted(changed.union(self._next(looks)))
+        keys = sorted(self.changed_gangs.union(self._next(looks)))
+        self.changed_gangs.clear()
         gangs: Iterable[JobFacts | GroupFacts]
         gangs = chain(self.state.objects.jobs.values(), self.state.objects.groups.values())
         self._rejected = self.work.rejections.current(gangs)

@@ -38,7 +38,7 @@ async def a_turn(api: FakeApi, term: LeaderTerm) -> None:
         newest = {key: job["metadata"]["resourceVersion"] for key, job in stored.items()}
         return {key: job.resource_version for key, job in known.items()} == newest
 
-    await until(lambda: has_seen_all() and not term.state.changes.gangs)
+    await until(lambda: has_seen_all() and not term.loop.gangs.changed_gangs)
     seen = term.loop.pacing.finished_at
     await until(lambda: term.loop.pacing.finished_at > seen)
 

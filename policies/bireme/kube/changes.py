@@ -10,7 +10,7 @@ class Change(Enum):
     """A change of one gang."""
 
     OBJECT = auto()
-    """Anything that it must be reconciled for."""
+    """Its job, PodGroup or pods, or a request of :meth:`Changes.requeue`."""
     MEMBERS = auto()
     """Its plan or its pods; this is a change of an object too."""
     ASSUMED_PLAN = auto()
@@ -23,7 +23,6 @@ class Changes:
     Attributes:
         revision: Number of changes that can matter to a decision, without those of the tenancy.
         tenancy_revision: Number of changes of queues, namespaces and priority classes.
-        gangs: Gangs to reconcile: their job, group or pods changed. The consumer clears it.
         on_newcomer: Called with the namespace of every new or edited gang without a plan.
 
     Args:
@@ -35,7 +34,6 @@ class Changes:
         self.on_newcomer: Callable[[str], None] = lambda _: None
         self.revision = 0
         self.tenancy_revision = 0
-        self.gangs: set[Key] = set()
         self._sets: dict[Change, list[set[Key]]] = {change: [] for change in Change}
 
     def follow(self, *changes: Change) -> set[Key]:
@@ -60,7 +58,6 @@ class Changes:
 
     def requeue(self, gang: Key) -> None:
         """Reconcile the gang again, although maybe no watched object has changed."""
-        self.gangs.add(gang)
         self._add(Change.OBJECT, gang)
         self.note()
 

@@ -6,6 +6,7 @@ import pytest
 
 from bireme.core.reasons import Reason
 from bireme.kube import names, quantities, wire
+from bireme.kube.changes import Change
 from testbed.objects.cluster_state import PLAN, ClusterStateFeed, own_pod
 from testbed.objects.facts import CREATED, gated_pod, through_the_wire
 from testbed.scenario.manifests import Manifest, priority_class
@@ -159,22 +160,21 @@ def test_a_pod_that_changes_its_group_leaves_the_old_one() -> None:
     for name in ("one", "two"):
         cluster.group(name=name)
     cluster.member(gated_pod("a", "one"))
-    cluster.state.changes.gangs.clear()
+    changed = cluster.state.changes.follow(Change.OBJECT)
     cluster.member(gated_pod("a", "two"))
     assert cluster.state.objects.members_of(("default", "one")) == []
-    assert {("default", "one"), ("default", "two")} <= cluster.state.changes.gangs
+    assert {("default", "one"), ("default", "two")} <= changed
 
 
 def test_changes_name_the_gang_they_are_about() -> None:
     cluster = ClusterStateFeed()
     cluster.job(plan=PLAN)
-    cluster.state.changes.gangs.clear()
-    changes = cluster.changes
+    changed, changes = cluster.state.changes.follow(Change.OBJECT), cluster.changes
     cluster.member(own_pod(0))
-    assert cluster.state.changes.gangs == {("default", "job")}
-    cluster.state.changes.gangs.clear()
+    assert changed == {("default", "job")}
+    changed.clear()
     cluster.member(own_pod(0))
-    assert (cluster.state.changes.gangs, cluster.changes) == (set(), changes + 1)
+    assert (changed, cluster.changes) == (set(), changes + 1)
 
 
 def test_a_job_that_is_gone_takes_its_plan_along() -> None:
