@@ -117,23 +117,23 @@ def a_state(
 ) -> ClusterState:
     state = ClusterState(SchedulingSettings())
     for node in nodes:
-        state.put_node(_key(node), msgspec.convert(node, wire.V1Node))
+        state.nodes.put(_key(node), msgspec.convert(node, wire.V1Node))
     for group in groups:
         put_gang(state, group)
     for pod in members:
-        state.put_member(_key(pod), msgspec.convert(pod, wire.V1Pod))
+        state.objects.put_member(_key(pod), msgspec.convert(pod, wire.V1Pod))
     for pod in others:
-        state.put_other_pod(_key(pod), msgspec.convert(pod, wire.V1Pod))
+        state.objects.put_other_pod(_key(pod), msgspec.convert(pod, wire.V1Pod))
     return state
 
 
 def put_gang(state: ClusterState, gang: Manifest) -> None:
     """Feed ``gang`` as the extender's watches do, which read the plan alone of a TrainingJob."""
     if gang["kind"] == "PodGroup":
-        state.put_group(_key(gang), through_the_wire(gang, wire.CustomObject))
+        state.objects.put_group(_key(gang), through_the_wire(gang, wire.CustomObject))
         return
     plan, uid = plans.read(gang["status"]), gang["metadata"]["uid"]
-    state.put_job_plan(_key(gang), None if plan is None else PlannedGang(uid, True, plan))
+    state.objects.put_job_plan(_key(gang), None if plan is None else PlannedGang(uid, True, plan))
 
 
 @dataclass

@@ -58,10 +58,11 @@ class ClusterCache:
         self._jobs = mirror(path, read, self._put_job, self._delete_job, PLANNED)
         path = names.path("podgroups")
         self._groups = mirror(path, custom, self._put_group, self._delete_group)
-        nodes = mirror("/api/v1/nodes", wire.V1Node, state.put_node, state.delete_node)
-        put, delete, params = state.put_member, state.delete_member, pods.MEMBERS
+        nodes = mirror("/api/v1/nodes", wire.V1Node, state.nodes.put, state.nodes.delete)
+        objects = state.objects
+        put, delete, params = objects.put_member, objects.delete_member, pods.MEMBERS
         members = mirror(pods.PATH, pod, put, delete, params, "members")
-        put, delete, params = state.put_other_pod, state.delete_other_pod, pods.NON_MEMBERS
+        put, delete, params = objects.put_other_pod, objects.delete_other_pod, pods.NON_MEMBERS
         other_pods = mirror(pods.PATH, pod, put, delete, params, "others")
         self._for_scores = {"nodes": nodes, "members": members, "others": other_pods}
         # The watches that readiness depends on, by the name in metrics.
@@ -129,7 +130,7 @@ class ClusterCache:
             plan = plans.read({"plan": msgspec.json.decode(raw)}) if raw else None
             planned = None if plan is None else PlannedGang(job.metadata.uid, True, plan)
             self._plans[key] = (raw, planned)
-            self.state.put_job_plan(key, planned)
+            self.state.objects.put_job_plan(key, planned)
             self._notify(key)
 
     def _is_of_another(self, planned: PlannedGang | None, job: wire.PlannedObject) -> bool:
@@ -137,19 +138,19 @@ class ClusterCache:
 
     def _delete_job(self, key: Key) -> None:
         self._plans.pop(key, None)
-        self.state.put_job_plan(key, None)
+        self.state.objects.put_job_plan(key, None)
         self._notify(key)
 
     def _put_group(self, key: Key, group: wire.CustomObject) -> None:
-        self.state.put_group(key, group)
+        self.state.objects.put_group(key, group)
         self._notify(key)
 
     def _delete_group(self, key: Key) -> None:
-        self.state.delete_group(key)
+        self.state.objects.delete_group(key)
         self._notify(key)
 
     def _notify(self, key: Key) -> None:
-        planned = self.state.plan_of(key)
+        planned = self.state.objects.plan_of(key)
         if planned is not None and planned.plan.mode == "Score":
             # Start before the first call for a pod in score mode: listing all pods takes a while.
             self._has_scores.set()

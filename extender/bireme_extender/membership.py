@@ -96,9 +96,9 @@ def membership(pod: wire.V1Pod, state: ClusterState) -> Membership | Refusal:
             RefusalReason.NO_POD_GROUP,
             f"the pod has no label {names.POD_GROUP_LABEL}; add it, or use another scheduler",
         )
-    planned = state.plan_of(key)
+    planned = state.objects.plan_of(key)
     if planned is None:
-        if key in state.groups or names.JOB_LABEL in (pod.metadata.labels or {}):
+        if key in state.objects.groups or names.JOB_LABEL in (pod.metadata.labels or {}):
             detail = f"gang {key[1]} is not planned yet"
             return Refusal(RefusalReason.NO_PLAN, detail, may_heal=True)
         detail = f"no PodGroup {key[1]} in {key[0]}"

@@ -87,7 +87,7 @@ class NodeChoice:
         self._group: Key = ("", "")
         self._revision = -1
         self._used: IntArray = np.zeros((0, 0), dtype=np.int64)
-        self._capacity = FreeCapacity(state.node_table, state.node_table.allocatable)
+        self._capacity = FreeCapacity(state.nodes.table, state.nodes.table.allocatable)
         self._bound: dict[Role, IntArray] = {}
         self._answers: dict[object, FeasibleNodes] = {}
         self._kinds: set[object] = set()
@@ -116,13 +116,13 @@ class NodeChoice:
         return cached
 
     def _refresh(self, membership: Membership) -> None:
-        state, group, table = self._state, membership.group, self._state.node_table
+        state, group, table = self._state, membership.group, self._state.nodes.table
         is_kept = group == self._group and table is self._capacity.nodes
         # Tenants choose the number of kinds of pods in a gang, and each takes some memory.
         is_kept = is_kept and len(self._kinds) < _KEPT_KINDS
-        if is_kept and self._revision == state.revision:
+        if is_kept and self._revision == state.changes.revision:
             return
-        used = state.usage_without(group)
+        used = state.usage.without(group)
         if is_kept:
             rows = np.flatnonzero((used != self._used).any(axis=1))
             if len(rows):
@@ -131,7 +131,7 @@ class NodeChoice:
             self._capacity = FreeCapacity(table, used)
             self._kinds.clear()
         self._answers.clear()
-        self._group, self._revision, self._used = group, state.revision, used
+        self._group, self._revision, self._used = group, state.changes.revision, used
         self._bound = _member_rows(membership, state)
 
     def nodes_of(self, args: ExtenderArgs) -> NamedNodes:
@@ -140,7 +140,7 @@ class NodeChoice:
         Raises:
             one of protocol.MALFORMED: the names are no list of texts.
         """
-        table = self._state.node_table
+        table = self._state.nodes.table
         if not args.has_names:
             return NamedNodes.of(args.candidates, table.row)
         if table is not self._named_in:
@@ -188,7 +188,7 @@ def points(names: Sequence[str], scores: FloatArray) -> list[tuple[str, int]]:
 
 def _member_rows(membership: Membership, state: ClusterState) -> dict[Role, IntArray]:
     """Return the rows of the nodes with members of the pod's gang, by role."""
-    view, row = state.view(membership.group), state.node_table.row
+    view, row = state.views.get(membership.group), state.nodes.table.row
     rows: dict[Role, list[int]] = {}
     for member, pod in view.members if view is not None else ():
         if pod is not None and pod.node in row and not pod.is_terminal:

@@ -146,7 +146,7 @@ class Program:
         # A full collection walks the whole cache while the scheduler waits.
         gc.collect()
         gc.freeze()
-        _log.info("ready", podgroups=len(self.cache.state.groups))
+        _log.info("ready", podgroups=len(self.cache.state.objects.groups))
 
 
 @contextmanager

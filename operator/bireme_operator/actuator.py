@@ -67,7 +67,7 @@ class Actuator:
 
     def _factory(self, job: JobFacts, plan: PlanFacts) -> PodFactory:
         accelerators = self.state.settings.known_accelerators
-        return PodFactory(job, plan, self.progress, self.state.node_label, accelerators)
+        return PodFactory(job, plan, self.progress, self.state.nodes.label, accelerators)
 
     async def create_pods(self, job: JobFacts, plan: PlanFacts, members: Iterable[Member]) -> None:
         """Create pods for ``members``, in that order, and wait until the cache has them.
@@ -187,7 +187,7 @@ class Actuator:
             pod = msgspec.json.decode(answer, type=wire.V1Pod)
             changes = differences(sent, pod)
             if not changes and plan.mode == "Pinned":
-                changes = against_pin(sent, pod, member.node, self.state.node_table)
+                changes = against_pin(sent, pod, member.node, self.state.nodes.table)
         except (ValueError, msgspec.DecodeError, msgspec.ValidationError, RecursionError):
             return version_of(answer)  # a field of a newer Kubernetes
         if not changes:
@@ -266,7 +266,7 @@ class Actuator:
 
     async def clear_plan(self, job: JobFacts) -> None:
         """Give the gang's places back."""
-        current = self.state.jobs.get(job.key)
+        current = self.state.objects.jobs.get(job.key)
         if current is not None and current.uid == job.uid and current.plan is not None:
             await self.write_job(current, status.without_plan(current))
 
@@ -342,7 +342,7 @@ class Actuator:
     async def roll_back(self, job: JobFacts) -> None:
         """Undo a rejected admission: delete the created pods, then clear the plan."""
         # Clear the plan last: it keeps the places as long as a pod uses one of them.
-        await self.delete_pods(self.state.pods_of(job))
+        await self.delete_pods(self.state.objects.pods_of(job))
         await self.clear_plan(job)
 
 

@@ -43,7 +43,7 @@ class JobAdmission:
         await self.reports.wait_for_write(job.uid)
         await self.dry_runs.learn(job)
         # The dry run may have changed its demand; then the next cycle decides on it again.
-        current = self.state.jobs.get(job.key)
+        current = self.state.objects.jobs.get(job.key)
         if current is not None and is_same_demand(self.state, current, job):
             new_status = status.admission_status(current, plan, admit, snapshot)
             await self.actuator.admit(current, plan, new_status)
@@ -91,7 +91,7 @@ def is_same_demand(state: ClusterState, job: JobFacts, decided_job: JobFacts) ->
         *map(_without_labels, decided_job.pods)
     ]
     is_over = job.is_leaving or job.is_finished
-    return is_same and not is_over and state.are_seen_alike(job, decided_job)
+    return is_same and not is_over and state.demands.are_seen_alike(job, decided_job)
 
 
 def _without_labels(pods: TaskPods) -> TaskPods:

@@ -46,8 +46,8 @@ class Adoptions:
         """Start the adoption of running pods; return False if there are none to adopt."""
         if group.is_leaving or group.status.get("phase") in _GIVEN_BACK:
             return False
-        pods = self.state.members_of(group.key)
-        is_lent = self.state.is_lent
+        pods = self.state.objects.members_of(group.key)
+        is_lent = self.state.objects.history.is_lent
         plan = adoption_plan(group, pods, epoch=self.epoch, now=context.now, is_lent=is_lent)
         if plan is not None:
             work = self._adopt(group, view_of(group.key, "", plan, pods), context.now)
@@ -79,7 +79,7 @@ class Adoptions:
         # This includes pods of another queue, which no group adopts either.
         stranded = [
             pod
-            for pod in list_released_pods(None, self.state.members_of(group.key))
+            for pod in list_released_pods(None, self.state.objects.members_of(group.key))
             if not pod.node and pod.uid not in planned
         ]
         if not stranded or group.is_leaving:

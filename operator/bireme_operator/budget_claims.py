@@ -60,11 +60,11 @@ class BudgetClaims:
         for uid, claim in self._claims.items():
             if uid not in without:
                 pods_by_uid.update(self._staying(namespace, claim.pods))
-        for key, job in self.state.jobs.items():
+        for key, job in self.state.objects.jobs.items():
             if key[0] != namespace or job.uid in without:
                 continue
             if job.plan is not None and job.plan.attempt != job.attempt:
-                pods_by_uid.update(self._staying(namespace, self.state.pods_of(job)))
+                pods_by_uid.update(self._staying(namespace, self.state.objects.pods_of(job)))
         return list(pods_by_uid.values())
 
     def _staying(self, namespace: str, pods: Sequence[PodFacts]) -> dict[str, PodFacts]:
@@ -73,7 +73,7 @@ class BudgetClaims:
 
     def _current(self, pod: PodFacts) -> PodFacts | None:
         """Return the present state of the pod; None if it is deleted, ending or ended."""
-        current = self.state.members.get(pod.key)
+        current = self.state.objects.members.get(pod.key)
         if current is None or current.uid != pod.uid or current.is_leaving or current.is_terminal:
             return None
         return current

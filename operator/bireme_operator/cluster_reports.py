@@ -198,7 +198,7 @@ class QueueReports(StatusReports):
         statuses: dict[str, Status] = {
             name: {"admitted": 0, "pending": 0, "usage": {}} for name in snapshot.queues
         }
-        for _, view in self.state.views():
+        for _, view in self.state.views.of_gangs():
             if view.plan.queue in statuses:
                 statuses[view.plan.queue]["admitted"] += 1
         for gang in snapshot.waiting:

@@ -131,14 +131,14 @@ class DryRuns:
         except (ValueError, msgspec.DecodeError, msgspec.ValidationError) as error:
             await self._plan_unchanged(job, place, f"a dry run returned a pod with {error}")
             return
-        self.state.apply_mutations(job.key[0])
-        self.state.requeue(job.key)  # it may preempt others from now on
+        self.state.objects.apply_mutations(job.key[0])
+        self.state.changes.requeue(job.key)  # it may preempt others from now on
 
     async def _plan_unchanged(self, job: JobFacts, place: int, cause: str) -> None:
         self._mutations.put_unchanged(job, place, self.clock())
         # Drop an earlier answer, which may have reported a gate from admission.
-        self.state.apply_mutations(job.key[0])
-        self.state.requeue(job.key)
+        self.state.objects.apply_mutations(job.key[0])
+        self.state.changes.requeue(job.key)
         _log.warning("planned without a dry run", gang=job.key, why=cause)
         message = f"planned without a dry run of task {job.tasks[place].name}: {cause[:700]}"
         reason = Reason.DRY_RUN_UNSUPPORTED
@@ -177,7 +177,7 @@ class DryRuns:
     async def _check(self, job: JobFacts, pause_seconds: float, is_due: bool) -> None:
         try:
             await asyncio.sleep(pause_seconds)
-            current = self.state.jobs.get(job.key)
+            current = self.state.objects.jobs.get(job.key)
             if current is None or current.phase not in ("Pending", "Restarting"):
                 return
             if is_due:
@@ -186,11 +186,11 @@ class DryRuns:
             await self.learn(current, patience_seconds=None)
             if is_due and self.is_answered(current):
                 self.work.rejections.lift(current.uid)
-                self.state.requeue(current.key)
+                self.state.changes.requeue(current.key)
         except AdmissionRejected as rejected:
             self._reject(job, rejected, is_due=is_due)
         except ApiError as error:
-            if job.key in self.state.jobs and self.work.is_free(job.key):
+            if job.key in self.state.objects.jobs and self.work.is_free(job.key):
                 await self.work.fail(job.key, error)
         except NotLeader:
             pass
@@ -201,14 +201,14 @@ class DryRuns:
                 del self._checked_in[job.key[0]]
 
     def _reject(self, job: JobFacts, rejected: AdmissionRejected, *, is_due: bool) -> None:
-        current = self.state.jobs.get(job.key)
+        current = self.state.objects.jobs.get(job.key)
         if current is None or current.uid != job.uid or not self.work.is_free(job.key):
             return
         # A full quota is no fault of the template: the job starts if there is room later.
         is_full = "exceeded quota" in str(rejected)
         if is_due or not is_full:
             self.work.reject(current, rejected, is_dry_run=True)
-            self.state.requeue(job.key)
+            self.state.changes.requeue(job.key)
 
     def learn_from_pods(
         self,
@@ -222,7 +222,7 @@ class DryRuns:
             if any(changed):
                 self._mutations.put_created(job, place, *changed, self.clock())
         if requests or labels:
-            self.state.apply_mutations(job.key[0])
+            self.state.objects.apply_mutations(job.key[0])
 
     async def close(self) -> None:
         for run in self._under_way.values():

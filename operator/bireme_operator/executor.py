@@ -68,7 +68,7 @@ class DecisionExecutor:
 
     def basis(self, snapshot: ClusterSnapshot) -> Basis:
         """Return ``snapshot`` with the present objects."""
-        return Basis(snapshot, dict(self.state.jobs), dict(self.state.groups))
+        return Basis(snapshot, dict(self.state.objects.jobs), dict(self.state.objects.groups))
 
     def carry_out(self, decision: Decision, basis: Basis) -> None:
         """Begin all actions of ``decision``."""
@@ -113,13 +113,13 @@ class DecisionExecutor:
     def _admit(self, admit: Admit, basis: Basis) -> None:
         key, snapshot = admit.gang.key, basis.snapshot
         if admit.gang.kind == "PodGroup":
-            group = self.state.groups.get(key)
+            group = self.state.objects.groups.get(key)
             if group is not None and group is basis.groups.get(key):
                 plan = self.admission.plan(admit, snapshot, 0, "", group.start_failures)
                 self.metrics.count_admission(admit, snapshot)
                 self.pod_groups.admit(group, admit, plan, self.now())
             return
-        job, decided_job = self.state.jobs.get(key), basis.jobs.get(key)
+        job, decided_job = self.state.objects.jobs.get(key), basis.jobs.get(key)
         if (
             job is not None
             and decided_job is not None
@@ -156,17 +156,17 @@ class DecisionExecutor:
         hold = self.troubles.explain(hold, basis.snapshot)
         hold = self.start_failures.explain(hold, now)
         if hold.gang.kind == "PodGroup":
-            group = self.state.groups.get(key)
+            group = self.state.objects.groups.get(key)
             if (
                 group is not None
                 and group is basis.groups.get(key)
                 and self._is_news(group, hold, may_refresh)
             ):
-                waiting_request = total_request(self.state.newcomers(group))
+                waiting_request = total_request(self.state.waiting.newcomers(group))
                 new_status = pod_groups.waiting_status(group, hold, now, waiting_request)
                 self._note(group, hold, self.reports.submit_group(group, new_status))
             return
-        job = self.state.jobs.get(key)
+        job = self.state.objects.jobs.get(key)
         if job is not None and job is basis.jobs.get(key):
             # For gangs further back the estimate is written with their other numbers.
             if (is_first and start is not None) or self._is_news(job, hold, may_refresh):

@@ -62,7 +62,7 @@ class ServiceRestorer:
         first, max_pause = _PAUSES_SECONDS
         pause = min(first * 2.0 ** min(self._hidden[job.uid], 30), max_pause)
         self._next_try[job.uid] = self.clock() + pause
-        asyncio.get_running_loop().call_later(pause, self.state.requeue, job.key)
+        asyncio.get_running_loop().call_later(pause, self.state.changes.requeue, job.key)
         self.work.start(job.key, self._create(job))
         return True
 

@@ -64,12 +64,12 @@ class JobReconciler:
         """Start the next step for ``job``; the end of a step reconciles the job again."""
         if self.reports.is_writing(job.uid):
             return  # its status is about to change; the end of the write requeues the job
-        view = self.state.view(job.key) if job.plan is not None else None
+        view = self.state.views.get(job.key) if job.plan is not None else None
         # 1. Is it time for another phase?
         surviving = None if view is None else lifecycle.surviving_view(job, view, context)
         move = lifecycle.transition(job, surviving, context)
         if move is not None and move.reason in _TELLING and view is not None:
-            labels = self.state.label_drift(job, view)
+            labels = self.state.demands.label_drift(job, view)
             requests = lifecycle.excess_requests(view)
             self.admission.dry_runs.learn_from_pods(job, requests, labels)
         elif move is not None and move.start_failures:
@@ -82,7 +82,7 @@ class JobReconciler:
         if view is not None and self.resizes.repair(job, view, context):
             return
         # 3. Does the recorded phase need more work?
-        pods = self.state.pods_of(job)
+        pods = self.state.objects.pods_of(job)
         action = lifecycle.pending_action(
             *(job, view, pods, context.now, context.lost_node), self.actuator.max_grace_seconds
         )
@@ -100,11 +100,11 @@ class JobReconciler:
     def _report(self, job: JobFacts, view: GangView, now: float) -> None:
         new_status = status.with_counts(dict(job.status), job, view)
         new_status |= self.progress.status_update(job, view)
-        new_status |= self.state.resume_of(job).status_fields()
+        new_status |= self.state.objects.resume_of(job).status_fields()
         if lifecycle.is_resizable(job):
-            new_status = status.with_size(new_status, view, self.state.node_table)
+            new_status = status.with_size(new_status, view, self.state.nodes.table)
         elif view.plan.mode == "Score":
-            new_status = status.with_placement(new_status, view, self.state.node_table)
+            new_status = status.with_placement(new_status, view, self.state.nodes.table)
         if job.phase == "Running":
             stall = stall_of(
                 *(job, view, now, self.stalled_after_seconds),
@@ -137,7 +137,7 @@ class JobReconciler:
             interruptions=vacates,
             yields=int(was_lent and not vacates),
         )
-        await self._record(job, move, self.state.view(job.key), now)
+        await self._record(job, move, self.state.views.get(job.key), now)
 
     def _await_verdict(self, job: JobFacts, view: GangView | None) -> None:
         """Reconcile again when kube-scheduler's verdict counts, even without a change by then.
@@ -149,7 +149,7 @@ class JobReconciler:
         if lifecycle.is_judged(view):
             self._judged[job.uid] = job.attempt
             wait = lifecycle.VERDICT_SECONDS + _ROUNDED_SECONDS
-            asyncio.get_running_loop().call_later(wait, self.state.requeue, job.key)
+            asyncio.get_running_loop().call_later(wait, self.state.changes.requeue, job.key)
 
     def _is_premature(self, job: JobFacts) -> bool:
         """Return whether it is too early to report counts, because the gang may soon run."""
@@ -160,7 +160,7 @@ class JobReconciler:
         wait = creation_time + _STARTING_SECONDS - self.clock()
         if wait <= 0:
             return False
-        asyncio.get_running_loop().call_later(wait, self.state.requeue, job.key)
+        asyncio.get_running_loop().call_later(wait, self.state.changes.requeue, job.key)
         return True
 
     async def _record(
@@ -170,7 +170,7 @@ class JobReconciler:
         new_status = status.after_transition(previous, job, move, now)
         if view is not None and move.phase in (*lifecycle.ACTIVE, *FINISHED):
             new_status = status.with_counts(new_status, job, view)
-        if move.phase in FINISHED and lifecycle.are_over(self.state.pods_of(job)):
+        if move.phase in FINISHED and lifecycle.are_over(self.state.objects.pods_of(job)):
             new_status.pop("plan", None)  # saves a second write
         in_place = move.phase in lifecycle.ACTIVE
         await self.actuator.write_job(job, new_status, can_wait=in_place)
@@ -187,7 +187,7 @@ class JobReconciler:
         """Count the lost work of a job that stops running without success."""
         if job.phase != "Running" or move.phase in ("Running", "Succeeded") or view is None:
             return
-        nodes, label = self.state.node_table, self.state.settings.node_pool_label
+        nodes, label = self.state.nodes.table, self.state.settings.node_pool_label
         self.usage.count_loss(lost_device_seconds(job, previous, view, nodes, label, now))
 
     def forget(self, uids: set[str]) -> None:

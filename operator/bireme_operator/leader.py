@@ -4,7 +4,7 @@ A leader's memory begins and ends with its term. A new leader lists its caches a
 the lease, so they contain every write of the previous leader.
 
 :class:`LeaderTerm` builds every part in the order of dependence, top to bottom. Parts that must
-wake the loop are given ``dirty.set`` or :meth:`ClusterState.requeue`, which exist before the loop.
+wake the loop are given ``dirty.set`` or :meth:`Changes.requeue`, which exist before the loop.
 """
 
 import asyncio
@@ -176,7 +176,7 @@ class LeaderTerm:
         self._writes = writes = Writes(term.client, self.slots)
         events = Events(writes, term.identity, now, clock, metrics.events_left_out.inc)
         self.reports = reports = StatusWriter(
-            writes, watches, events, settings, clock, state.requeue
+            writes, watches, events, settings, clock, state.changes.requeue
         )
         self.work = work = WorkQueue(state, self.slots, clock, writes.is_answering)
         url, authority = settings.progress_url, settings.progress_ca_config_map
@@ -261,7 +261,7 @@ class LeaderTerm:
 
         # 6. The loop.
         pacing = Pacing(dirty, settings, metrics, clock, deciding.heartbeat)
-        state.on_newcomer = pacing.notice
+        state.changes.on_newcomer = pacing.notice
         parts = (gangs, deciding.cycles, self.executor, self.pools, cluster_reports)
         self.loop = SchedulingLoop(term.fence, now, pacing, *parts)
         acting = (preemptions, work, dry_runs, reports)
@@ -276,9 +276,9 @@ class LeaderTerm:
                 await self.watches.wait_until_synced()
                 _log.info(
                     "caches are filled",
-                    nodes=len(self.state.node_table),
-                    jobs=len(self.state.jobs),
-                    pods=len(self.state.members),
+                    nodes=len(self.state.nodes.table),
+                    jobs=len(self.state.objects.jobs),
+                    pods=len(self.state.objects.members),
                 )
                 if self._queue is not None:
                     arguments = (self._queue, self.state.tenancy, self._writes)

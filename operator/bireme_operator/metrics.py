@@ -316,8 +316,8 @@ class GangMetrics:
 
 def partial_ages(state: ClusterState, now: float) -> Iterator[float]:
     """Yield the seconds since the plan, or its last resize, of gangs with a replica on no node."""
-    for key, view in state.views():
-        planned, job = state.plan_of(key), state.jobs.get(key)
+    for key, view in state.views.of_gangs():
+        planned, job = state.objects.plan_of(key), state.objects.jobs.get(key)
         if planned is None or not view.unbound:
             continue
         # A finished or stopping gang gets no more replicas.

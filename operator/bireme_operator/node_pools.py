@@ -409,10 +409,10 @@ class CompletionCounter:
 
     def _is_finished(self, key: Key, uid: str) -> bool:
         """Return whether a stopped gang has finished; a PodGroup has if it has no plan."""
-        job = self.state.jobs.get(key)
+        job = self.state.objects.jobs.get(key)
         if job is not None and job.uid == uid:
             return job.is_finished
-        group = self.state.groups.get(key)
+        group = self.state.objects.groups.get(key)
         return group is not None and group.uid == uid and group.plan is None
 
 
@@ -474,7 +474,8 @@ class ManagedPools:
         self._measure(snapshot)
         needed = nodes_to_keep(snapshot, decision.kept_nodes)
         has_plan = self._nodes_with_plans(snapshot.nodes, decision)
-        finished_pod_nodes = {pod.node for pod in self.state.members.values() if pod.is_terminal}
+        members = self.state.objects.members.values()
+        finished_pod_nodes = {pod.node for pod in members if pod.is_terminal}
         for pool in self.by_name.values():
             is_settled = not (has_plan & pool.nodes.mask).any()
             pool.decide(needed, decision, is_settled, snapshot.now, finished_pod_nodes)
@@ -506,7 +507,7 @@ class ManagedPools:
             pool = None  # another object of the same name
         is_edited = pool is None or pool.facts.demand != facts.demand
         if pool is None or is_edited or pool.nodes.table is not table:
-            nodes = PoolInventory.of(facts.name, spec, table, self.state.node_created.get)
+            nodes = PoolInventory.of(facts.name, spec, table, self.state.nodes.creation_times.get)
             pool = pool or ManagedPool(facts, spec, nodes)
             pool.nodes = nodes
         pool.facts, pool.spec = facts, spec
@@ -547,7 +548,7 @@ class ManagedPools:
         has_plan = np.zeros(len(table), dtype=np.bool_)
         if all(pool.spec.scale_in.policy == "Never" for pool in self.by_name.values()):
             return has_plan  # not needed
-        views = self.state.views()
+        views = self.state.views.of_gangs()
         unbound = [(view, {node for node, _ in view.usage()}) for _, view in views]
         assumed = self.work.assumed_plans().values()
         is_anywhere = any(nodes and view.plan.mode == "Score" for view, nodes in unbound)

@@ -144,7 +144,7 @@ class NodeHealthHistory:
         """
         if not self._troubles and not self._reported_nodes:
             return
-        now, nodes = self.clock(), self.state.node_table
+        now, nodes = self.clock(), self.state.nodes.table
         self._forget_old(now, nodes)
         suspected = sorted(self._iter_suspects(now))
         names = [name for _, name in suspected]

@@ -96,10 +96,9 @@ class Observation:
         self._compare()
 
         # 2. Decide on the waiting gangs of Bireme and of other schedulers.
-        self.state.changed.clear()
-        self.state.learn(self.state.jobs.values())
-        own_gangs = self.state.waiting(on_error=self._report)
-        learned, node_of = self.state.run_times.of_group, self.state.node_of_other
+        self.state.objects.learn(self.state.objects.jobs.values())
+        own_gangs = self.state.waiting.gangs(on_error=self._report)
+        learned, node_of = self.state.run_times.of_group, self.state.objects.node_of_other
         other_gangs = self.pods.gangs(self.state.tenancy, learned, node_of)
         waiting = [*own_gangs, *other_gangs]
         snapshot = self.state.snapshot(self.now(), None, waiting, self._report)
@@ -117,9 +116,9 @@ class Observation:
         """Count newly bound pods by whether their nodes match the decisions."""
         for key, gang in self.pods.take_removed().items():
             self._departures[key] = gang, self._verdicts.get(gang, ObservedVerdict("")), 0
-        gangs, partial = self.pods.gang_uids(self.state.node_of_other)
+        gangs, partial = self.pods.gang_uids(self.state.objects.node_of_other)
         for key, (gang, verdict, looks) in list(self._departures.items()):
-            node = self.state.node_of_other(key)
+            node = self.state.objects.node_of_other(key)
             if node:
                 self.metrics.observed_binds.labels(_outcome(verdict, node)).inc()
                 partial.add(gang)
@@ -221,7 +220,7 @@ class ObserverTerm:
                 group.create_task(self._pending.run())
                 await self.watches.wait_until_synced()
                 await self._pending.synced.wait()
-                _log.info("caches are filled", nodes=len(self.state.node_table))
+                _log.info("caches are filled", nodes=len(self.state.nodes.table))
                 await self.policies.first_loaded(FIRST_LOAD_SECONDS)
                 group.create_task(self.loop.run())
         finally:

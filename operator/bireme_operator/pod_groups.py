@@ -130,7 +130,7 @@ class PodGroups:
     def admit(self, group: GroupFacts, admit: Admit, plan: PlanFacts, now: float) -> None:
         """Write the plan, merged with that of the placed pods, and release the gang."""
         if group.plan is not None:
-            alive = {p.uid for p in self.state.members_of(group.key) if not p.is_terminal}
+            alive = {p.uid for p in self.state.objects.members_of(group.key) if not p.is_terminal}
             plan = plans.merge(group.plan, plan, alive)
         new_status = admission_status(group, admit, plan, now)
         self._record_ends(group, new_status)
@@ -173,9 +173,9 @@ class PodGroups:
         return int(latest.metadata.resource_version)
 
     def _find_gated(self, key: Key, uid: str) -> wire.V1Pod | None:
-        for facts in self.state.members_of(key):
+        for facts in self.state.objects.members_of(key):
             if facts.uid == uid:
-                return self.state.gated.get(facts.key)
+                return self.state.objects.gated.manifests.get(facts.key)
         return None
 
     def reconcile(
@@ -244,9 +244,11 @@ class PodGroups:
 
     def _record_ends(self, group: GroupFacts, new_status: dict[str, Any]) -> None:
         """Record the succeeded members in a status, because their pods may soon be deleted."""
-        ended_members = self.state.ended_pods(group)
+        ended_members = self.state.objects.history.ended_pods(group)
         planned = group.plan.member_by_uid.keys() if group.plan is not None else ()
-        succeeded_uids = {p.uid for p in self.state.members_of(group.key) if p.phase == "Succeeded"}
+        succeeded_uids = {
+            p.uid for p in self.state.objects.members_of(group.key) if p.phase == "Succeeded"
+        }
         if new_status.get("phase") == "Completed" and succeeded_uids.union(
             ended_members
         ).issuperset(planned):
@@ -281,11 +283,12 @@ class PodGroups:
 
     def _newcomers(self, group: GroupFacts, view: GangView) -> list[PodFacts]:
         """Return the pods without a place that wait for one."""
+        objects, gated = self.state.objects, self.state.objects.gated
         return [
             pod
-            for pod in self.state.members_of(group.key)
-            if pod.key in self.state.gated and not pod.is_leaving
-            if pod.uid not in view.plan.member_by_uid and pod.key not in self.state.other_gates
+            for pod in objects.members_of(group.key)
+            if pod.key in gated.manifests and not pod.is_leaving
+            if pod.uid not in view.plan.member_by_uid and pod.key not in gated.other_gates
         ]
 
     def _incomplete(
@@ -296,7 +299,7 @@ class PodGroups:
         It stops only if replacements wait for places: without them it goes on with fewer members.
         """
         newcomers = self._newcomers(group, view)
-        places = self.state.placement_of(group, newcomers)
+        places = self.state.waiting.placement_of(group, newcomers)
         count = places.count
         needed = group.spec.min_member if group.spec is not None else 1
         # A raised minMember is no loss: the gang goes on until its newcomers have places.

@@ -179,7 +179,7 @@ class Preemptions:
         return self._orphans(gang.key, gang.uid)
 
     def _orphans(self, key: Key, uid: str) -> Orphans | None:
-        candidates = self.state.orphans_of(key)
+        candidates = self.state.running.orphans_of(key)
         return next((orphans for orphans in candidates if orphans.uid == uid), None)
 
     def _are_ready(self, victims: Iterable[_Victim]) -> bool:
@@ -195,7 +195,7 @@ class Preemptions:
             orphans = self._orphans(owner.key, owner.uid)
             is_same = orphans is not None and _uids(orphans) == _uids(owner)
             return orphans if is_same and self.work.is_free(owner.key) else None
-        current = self.state.groups.get(owner.key)
+        current = self.state.objects.groups.get(owner.key)
         if (
             current is None
             or current.uid != owner.uid
@@ -208,7 +208,7 @@ class Preemptions:
         return current if self.work.is_free(current.key) else None
 
     def _current_job(self, job: JobFacts) -> JobFacts | None:
-        current = self.state.jobs.get(job.key)
+        current = self.state.objects.jobs.get(job.key)
         if current is None or (current.uid, current.attempt) != (job.uid, job.attempt):
             return None
         if current.is_leaving or current.is_finished or current.is_suspended:
@@ -216,8 +216,8 @@ class Preemptions:
         return current if self.jobs.is_free(current) else None
 
     def _still_waits(self, gang: Gang) -> bool:
-        key, state = gang.key, self.state
-        facts = state.groups.get(key) if gang.kind == "PodGroup" else state.jobs.get(key)
+        key, objects = gang.key, self.state.objects
+        facts = objects.groups.get(key) if gang.kind == "PodGroup" else objects.jobs.get(key)
         if facts is None or facts.uid != gang.uid or facts.is_leaving:
             return False
         return self.work.is_free(key)  # a busy gang only keeps its place in the order
@@ -304,8 +304,8 @@ class Preemptions:
         if isinstance(owner, Orphans):
             return owner.pods
         if isinstance(owner, JobFacts):
-            return self.state.pods_of(owner)
-        view = self.state.view(owner.key)
+            return self.state.objects.pods_of(owner)
+        view = self.state.views.get(owner.key)
         return [] if view is None else lifecycle.existing_pods(view)
 
     def _remember(
@@ -322,13 +322,13 @@ class Preemptions:
         uids = {victim.uid for victim in victims if victim.key in protected}
         other_jobs = (
             job
-            for key, job in self.state.jobs.items()
+            for key, job in self.state.objects.jobs.items()
             if key[0] in budgets and key not in victim_keys and job.plan is not None
         )
         uids |= {
             job.uid
             for job in other_jobs
-            if disruption_budgets.refusal(budgets[job.key[0]], self.state.pods_of(job))
+            if disruption_budgets.refusal(budgets[job.key[0]], self.state.objects.pods_of(job))
         }
         self._protected_until.update(dict.fromkeys(uids, end))
 

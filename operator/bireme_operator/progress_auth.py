@@ -246,7 +246,7 @@ class ProgressService:
                 429, "this pod reports too often; report once in a few seconds", wait
             )
         sender = await self.tokens.sender(token, claim, address)
-        job = self.state.jobs.get(key) if sender.namespace == key[0] else None
+        job = self.state.objects.jobs.get(key) if sender.namespace == key[0] else None
         if job is None:
             raise RequestRefused(404, f"no TrainingJob {key[1]!r} in the namespace of this pod")
         if not self._is_member(job, sender):
@@ -256,11 +256,11 @@ class ProgressService:
         return job.uid
 
     def _pod(self, sender: Sender) -> PodFacts | None:
-        pod = self.state.members.get((sender.namespace, sender.pod))
+        pod = self.state.objects.members.get((sender.namespace, sender.pod))
         return pod if pod is not None and pod.uid == sender.uid else None
 
     def _is_member(self, job: JobFacts, sender: Sender) -> bool:
-        view = self.state.view(job.key)
+        view = self.state.views.get(job.key)
         if view is None or job.plan is None or job.is_finished:
             return False
         return view.plan.attempt == job.attempt and any(

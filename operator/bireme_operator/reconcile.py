@@ -20,6 +20,7 @@ from bireme.core.pod_constraints import Toleration
 from bireme.core.reasons import Reason
 from bireme.core.resources import NODE_ONLY
 from bireme.core.snapshot import ClusterSnapshot
+from bireme.kube.changes import Change
 from bireme.kube.client import NotLeader
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.conditions import cleaned
@@ -77,7 +78,7 @@ class ReconcileErrors:
         self._report(key, cleaned(f"the operator failed on this object: {error_text(error)}"))
 
     def _report(self, key: Key, message: str) -> None:
-        job, group = self.state.jobs.get(key), self.state.groups.get(key)
+        job, group = self.state.objects.jobs.get(key), self.state.objects.groups.get(key)
         reason = Reason.OPERATOR_FAILED
         if job is not None and job.plan is None and job.phase in ("Pending", "Restarting"):
             fields = {"phase": job.phase, "reason": reason.value, "message": message}
@@ -145,7 +146,7 @@ class NodeHealth:
 
         A node in deletion is not lost: its kubelet works until the node is gone.
         """
-        node = self.state.node(name)
+        node = self.state.nodes.get(name)
         if node is None:
             return "the node was deleted"
         since = self._not_ready_since.get(name)
@@ -158,7 +159,7 @@ class NodeHealth:
 
         If its ``tolerations`` are unknown, None, kube-scheduler judges the taints.
         """
-        node = self.state.node(name)
+        node = self.state.nodes.get(name)
         if node is None:
             return ""
         if node.is_leaving:
@@ -198,21 +199,26 @@ class GangReconciler:
     settings: OperatorSettings
     start_failures: StartFailures
     troubles: NodeHealthHistory
+    changed_gangs: set[Key] = field(init=False)
+    """Gangs to reconcile in the next turn."""
     _rejected: dict[str, Rejection] = field(default_factory=dict)
     _unseen: list[Key] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.changed_gangs = self.state.changes.follow(Change.OBJECT)
 
     def reconcile(self, now: float, looks: int) -> None:
         """Start the next step of each changed gang, and of up to ``looks`` others in turn.
 
         ``now`` is POSIX seconds.
         """
-        changed, self.state.changed = self.state.changed, set()
-        keys = sorted(changed.union(self._next(looks)))
+        keys = sorted(self.changed_gangs.union(self._next(looks)))
+        self.changed_gangs.clear()
         gangs: Iterable[JobFacts | GroupFacts]
-        gangs = chain(self.state.jobs.values(), self.state.groups.values())
+        gangs = chain(self.state.objects.jobs.values(), self.state.objects.groups.values())
         self._rejected = self.work.rejections.current(gangs)
-        jobs = (job for key in keys if (job := self.state.jobs.get(key)))
-        self.state.learn(jobs, self.errors.isolate)
+        jobs = (job for key in keys if (job := self.state.objects.jobs.get(key)))
+        self.state.objects.learn(jobs, self.errors.isolate)
         context = ReconcileContext(
             now=now,
             bind_timeout_seconds=self.settings.bind_timeout_seconds,
@@ -220,8 +226,8 @@ class GangReconciler:
             lost_node=self.health.lost,
             unusable_node=self.health.unusable,
             taken_node=self.health.overfull,
-            is_emptying=self.state.is_emptying,
-            label_drift=self.state.label_drift,
+            is_emptying=self.state.objects.is_emptying,
+            label_drift=self.state.demands.label_drift,
             serves_others=self.start_failures.serves_others,
             seconds_since=lambda key, since: self.ages.seconds(key, since, now),
         )
@@ -243,25 +249,27 @@ class GangReconciler:
         if not count:
             return []
         if not self._unseen:
-            self._unseen = sorted({*self.state.jobs, *self.state.groups}, reverse=True)
+            objects = self.state.objects
+            self._unseen = sorted({*objects.jobs, *objects.groups}, reverse=True)
         keys, self._unseen = self._unseen[-count:], self._unseen[:-count]
         return keys
 
     def _reconcile(self, key: Key, context: ReconcileContext) -> None:
         if not self.work.is_free(key):
             return
-        job, group = self.state.jobs.get(key), self.state.groups.get(key)
+        job, group = self.state.objects.jobs.get(key), self.state.objects.groups.get(key)
+        views = self.state.views
         is_rejected = job is not None and job.uid in self._rejected
-        if job is not None and is_rejected and lifecycle.is_incomplete(job, self.state.view(key)):
+        if job is not None and is_rejected and lifecycle.is_incomplete(job, views.get(key)):
             self.work.start(key, self.actuator.roll_back(job))
         elif job is not None:
             self.jobs.reconcile(job, context)
         # A group may have the name of a job, which then waits until one of them is deleted.
-        planned = self.state.plan_of(key)
+        planned = self.state.objects.plan_of(key)
         is_own = group is not None and planned is not None and planned.uid == group.uid
         if group is None or group.is_leaving or not self.work.is_free(key):
             return
-        view = self.state.view(key) if is_own else None
+        view = views.get(key) if is_own else None
         if view is not None:
             rejection = self._rejected.get(group.uid)
             has_work = self.pod_groups.reconcile(group, view, context, rejection)
@@ -273,7 +281,7 @@ class GangReconciler:
     def waiting(self, now: float) -> list[Gang]:
         """Return the gangs to decide on at ``now``, POSIX seconds."""
         faults = self.start_failures.pauses(now) | self._rejected
-        gangs = self.state.waiting(self.work.keys_to_skip(), faults, self.errors.add)
+        gangs = self.state.waiting.gangs(self.work.keys_to_skip(), faults, self.errors.add)
         self.troubles.review()
         gangs = [self.troubles.avoid_nodes(gang) for gang in gangs]
         return [
@@ -285,7 +293,7 @@ class GangReconciler:
         """Return whether a gang may preempt others, judged by its own starts."""
         if not self.work.rejections.may_preempt(gang.uid):
             return False
-        job = self.state.jobs.get(gang.key) if gang.kind != "PodGroup" else None
+        job = self.state.objects.jobs.get(gang.key) if gang.kind != "PodGroup" else None
         is_answered = job is None or self.jobs.admission.dry_runs.is_answered(job)
         return is_answered and self.start_failures.may_preempt(gang, now)
 
@@ -298,11 +306,11 @@ class GangReconciler:
 
     def forget(self) -> None:
         """Drop the records of deleted gangs."""
-        self.work.forget({*self.state.jobs, *self.state.groups})
+        self.work.forget({*self.state.objects.jobs, *self.state.objects.groups})
         self.ages.forget()
-        alive = {job.uid for job in self.state.jobs.values()}
-        alive |= {group.uid for group in self.state.groups.values()}
-        alive |= {orphans.uid for orphans in self.state.orphans()}
+        alive = {job.uid for job in self.state.objects.jobs.values()}
+        alive |= {group.uid for group in self.state.objects.groups.values()}
+        alive |= {orphans.uid for orphans in self.state.running.orphans()}
         self.reports.forget(alive)
         self.jobs.forget(alive)
         self.pod_groups.forget(alive)

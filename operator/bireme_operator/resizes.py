@@ -49,7 +49,8 @@ class Resizes:
     ) -> None:
         """Begin ``resize``, based on ``snapshot`` and ``jobs``; skip a gang planned since then."""
         key = resize.gang.key
-        job, decided_job, view = self.state.jobs.get(key), jobs.get(key), self.state.view(key)
+        job, decided_job = self.state.objects.jobs.get(key), jobs.get(key)
+        view = self.state.views.get(key)
         if job is None or decided_job is None or view is None:
             return
         is_same = job.uid == resize.running.gang.uid and job.plan is decided_job.plan
@@ -99,7 +100,7 @@ class Resizes:
             await self._write(job, plan, Reason.SHRUNK, message)
 
     async def _write(self, job: JobFacts, plan: PlanFacts, reason: Reason, message: str) -> None:
-        current = self.state.jobs.get(job.key)
+        current = self.state.objects.jobs.get(job.key)
         # The gang may have lost its plan, or started again, since the decision.
         if current is None or current.plan is None or current.plan.label != plan.label:
             return

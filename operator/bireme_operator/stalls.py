@@ -69,8 +69,8 @@ def _iter_stalls(
     state: ClusterState, now: float, after_seconds: float
 ) -> Iterator[tuple[str, str]]:
     accelerators = state.settings.known_accelerators
-    for key, view in state.views():
-        job, group = state.jobs.get(key), state.groups.get(key)
+    for key, view in state.views.of_gangs():
+        job, group = state.objects.jobs.get(key), state.objects.groups.get(key)
         stall = None
         if job is not None:
             stall = stall_of(job, view, now, after_seconds, accelerators)

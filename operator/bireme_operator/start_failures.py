@@ -127,7 +127,7 @@ class StartFailures:
         """Return whether kube-scheduler served others since the silence about ``gang`` began."""
         silence = self._silence_of(gang)
         since = plan.planned if silence is None else min(silence.planned, plan.planned)
-        return self.state.serves_others(gang.key, since)
+        return self.state.objects.history.serves_others(gang.key, since)
 
     def _is_barred(self, silence: _Silence, key: Key, now: float) -> bool:
         """Return whether silence about its last pods bars a gang from preempting others."""
@@ -135,7 +135,7 @@ class StartFailures:
             return True
         pause = pause_seconds(silence.starts + _MORE_FAILURES)
         # Keep the time of the first plan: if others are served since, later silence is the gang's.
-        return 0 <= now - silence.end_time < pause and not self.state.serves_others(
+        return 0 <= now - silence.end_time < pause and not self.state.objects.history.serves_others(
             key, silence.end_time
         )
 
@@ -153,21 +153,21 @@ class StartFailures:
     def _yields(self, gang: JobFacts | GroupFacts, now: float) -> bool:
         silence = self._silence_of(gang)
         is_recent = silence is not None and 0 <= now - silence.end_time < _YIELD_SECONDS
-        return is_recent and gang.plan is None and self.state.waits_another(gang.key)
+        return is_recent and gang.plan is None and self.state.waiting.has_another(gang.key)
 
     def add(self, gang: JobFacts | GroupFacts, node: str) -> None:
         """Record a failed start on ``node``."""
-        other_pods = self.state.others_on(node, gang.key)
-        self._blocked_nodes[gang.uid] = _Blocked(node, self.state.node(node), other_pods)
+        other_pods = self.state.objects.others_on(node, gang.key)
+        self._blocked_nodes[gang.uid] = _Blocked(node, self.state.nodes.get(node), other_pods)
 
     def pauses(self, now: float) -> dict[str, Rejection]:
         """Return by uid the reason of every pause at ``now`` (POSIX seconds)."""
-        jobs = (self.state.jobs[key] for key in self.state.start_failed)
-        gangs: Iterable[JobFacts | GroupFacts] = chain(jobs, self.state.groups.values())
+        jobs = (self.state.objects.jobs[key] for key in self.state.objects.start_failed)
+        gangs: Iterable[JobFacts | GroupFacts] = chain(jobs, self.state.objects.groups.values())
         pauses = {gang.uid: _pause_reason(gang.status) for gang in gangs if gang.is_pausing(now)}
         if self._silences:
             all_gangs: Iterable[JobFacts | GroupFacts]
-            all_gangs = chain(self.state.jobs.values(), self.state.groups.values())
+            all_gangs = chain(self.state.objects.jobs.values(), self.state.objects.groups.values())
             for gang in all_gangs:
                 if (
                     gang.uid in self._silences
@@ -200,13 +200,13 @@ class StartFailures:
         blocked = self._blocked_nodes.get(facts.uid)
         if blocked is None:
             return False
-        if self.state.node(blocked.name) != blocked.node:
+        if self.state.nodes.get(blocked.name) != blocked.node:
             return True
-        return not blocked.other_pods <= self.state.others_on(blocked.name, gang.key)
+        return not blocked.other_pods <= self.state.objects.others_on(blocked.name, gang.key)
 
     def _facts_of(self, gang: Gang) -> JobFacts | GroupFacts | None:
         objects: Mapping[Key, JobFacts | GroupFacts]
-        objects = self.state.groups if gang.kind == "PodGroup" else self.state.jobs
+        objects = self.state.objects.groups if gang.kind == "PodGroup" else self.state.objects.jobs
         facts = objects.get(gang.key)
         return facts if facts is not None and facts.uid == gang.uid else None
 

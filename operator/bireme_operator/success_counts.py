@@ -53,16 +53,16 @@ class SuccessCounts:
 
     def _incomplete_owners(self, group: GroupFacts) -> dict[str, tuple[Integration, str]]:
         """Return kind and name, by uid, of the owners whose other members may have ended."""
-        newcomers = self.state.newcomers(group)
+        newcomers = self.state.waiting.newcomers(group)
         if group.is_leaving or group.spec is None or not newcomers:
             return {}
-        places, needed = self.state.placement_of(group, newcomers), group.spec.min_member
+        places, needed = self.state.waiting.placement_of(group, newcomers), group.spec.min_member
         is_whole = not places.lost and places.count + len(newcomers) >= needed
         if places.count >= needed or is_whole:
             return {}
         owners: dict[str, tuple[Integration, str]] = {}
         for pod in newcomers:
-            gated_pod = self.state.gated.get(pod.key)
+            gated_pod = self.state.objects.gated.manifests.get(pod.key)
             owner = controller_of(gated_pod.metadata) if gated_pod is not None else None
             kind = integration_of(owner.api_version, owner.kind) if owner is not None else None
             if owner is not None and kind is not None and kind.counts_succeeded:
@@ -80,7 +80,7 @@ class SuccessCounts:
                 continue
             if workload.meta.uid == uid:
                 counts[uid] = workload.succeeded
-        self.state.put_job_counts(group, counts)
+        self.state.objects.put_job_counts(group, counts)
 
     def forget(self, uids: Container[str]) -> None:
         """Drop the records of deleted groups; ``uids`` are those of the existing ones."""

@@ -133,7 +133,9 @@ class Suspensions:
         messages for the user to ``notes``.
         """
         free = {pod.uid for pod in (*pods, *spare)}
-        staying_pods = [p for p in self.state.members_of(group) if _runs(p) and p.uid not in free]
+        staying_pods = [
+            p for p in self.state.objects.members_of(group) if _runs(p) and p.uid not in free
+        ]
         staying = {uid for pod in staying_pods for uid in pod.owner_uids}
         families: dict[frozenset[str], list[PodFacts]] = {}
         for pod in (*pods, *spare):
@@ -231,7 +233,7 @@ class Suspensions:
         """Return whether the controller has deleted the pods of ``owner`` within the limit."""
         began, waits = self.clock(), 0
         while self.clock() - began < _ACT_SECONDS:
-            members = (self.state.members.get(pod.key) for pod in owner.pods)
+            members = (self.state.objects.members.get(pod.key) for pod in owner.pods)
             uids = {pod.uid for pod in members if pod is not None and _runs(pod)}
             if uids.isdisjoint(pod.uid for pod in owner.pods):
                 # Wait for the condition too: a controller may miss a suspension lifted before.

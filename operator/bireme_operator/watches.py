@@ -41,18 +41,18 @@ class Watches:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         mirror = partial(Reflector[Any], client, clock=clock)
-        tenancy, policies = state.tenancy, state.policies
+        objects, tenancy, policies = state.objects, state.tenancy, state.policies
         self._custom = custom
-        self.jobs = custom.source("trainingjobs", state.put_job, state.delete_job)
-        self.groups = custom.source("podgroups", state.put_group, state.delete_group)
+        self.jobs = custom.source("trainingjobs", objects.put_job, objects.delete_job)
+        self.groups = custom.source("podgroups", objects.put_group, objects.delete_group)
         queues = custom.source("queues", tenancy.put_queue, tenancy.delete_queue)
         policy_source = custom.source("schedulingpolicies", policies.put, policies.delete)
         # Without a watch of scalers their pools merely do not grow.
         custom.source("nodepoolscalers", scalers.put, scalers.delete, is_needed=False)
-        self.nodes = mirror("/api/v1/nodes", wire.V1Node, state.put_node, state.delete_node)
-        put, delete, params = state.put_member, state.delete_member, pods.MEMBERS
+        self.nodes = mirror("/api/v1/nodes", wire.V1Node, state.nodes.put, state.nodes.delete)
+        put, delete, params = objects.put_member, objects.delete_member, pods.MEMBERS
         self.members = mirror(pods.PATH, wire.V1Pod, put, delete, params, "members")
-        put, delete, params = state.put_other_pod, state.delete_other_pod, pods.NON_MEMBERS
+        put, delete, params = objects.put_other_pod, objects.delete_other_pod, pods.NON_MEMBERS
         self.others = mirror(pods.PATH, wire.V1Pod, put, delete, params, "other pods")
         path, kind = "/api/v1/namespaces", wire.MetadataOnly
         self.namespaces = mirror(path, kind, tenancy.put_namespace, tenancy.delete_namespace)

@@ -169,7 +169,7 @@ class WorkQueue:
             await work
             self._back_offs.end(key)
         except AdmissionRejected as rejected:
-            job = self._state.jobs.get(key)
+            job = self._state.objects.jobs.get(key)
             if job is not None:
                 self.reject(job, rejected, is_dry_run=job.plan is None)
         except NotLeader:
@@ -182,7 +182,7 @@ class WorkQueue:
         finally:
             del self.busy[key]
             # Changes during the task were skipped, so reconcile the gang again in any case.
-            self._state.requeue(key)
+            self._state.changes.requeue(key)
 
     def reject(
         self,
@@ -210,7 +210,7 @@ class WorkQueue:
             rejected = AdmissionRejected(Reason.PODS_REFUSED, message)
         if rejected is not None:
             self.reject(gang, rejected, is_dry_run=gang.plan is None)
-            self._state.requeue(key)
+            self._state.changes.requeue(key)
 
     async def _is_of_gang(self, gang: JobFacts | GroupFacts, error: ApiError) -> bool:
         """Return whether an error lasts, and concerns this gang and not the API server itself."""
@@ -222,14 +222,14 @@ class WorkQueue:
 
     def _starting(self, key: Key) -> JobFacts | GroupFacts | None:
         """Return the gang if it waits, or if some of its pods are missing or gated."""
-        job, view = self._state.jobs.get(key), self._state.view(key)
+        job, view = self._state.objects.jobs.get(key), self._state.views.get(key)
         if job is not None:
             if job.is_finished or job.is_leaving:
                 return None
             if job.plan is None:
                 return job
             return job if lifecycle.is_incomplete(job, view) else None
-        group = self._state.groups.get(key)
+        group = self._state.objects.groups.get(key)
         if group is None or group.is_leaving:
             return None
         is_held = view is None or any(pod is not None and pod.is_gated for _, pod in view.members)
@@ -238,10 +238,10 @@ class WorkQueue:
     def back_off(self, key: Key, error: Exception) -> None:
         """Pause the gang after ``error``."""
         state = self._state
-        job, group = state.jobs.get(key), state.groups.get(key)
+        job, group = state.objects.jobs.get(key), state.objects.groups.get(key)
         versions = tuple(facts.resource_version for facts in (job, group) if facts is not None)
-        pause = self._back_offs.add(key, error, (versions, len(state.members_of(key))))
-        asyncio.get_running_loop().call_later(pause, state.requeue, key)
+        pause = self._back_offs.add(key, error, (versions, len(state.objects.members_of(key))))
+        asyncio.get_running_loop().call_later(pause, state.changes.requeue, key)
         _log.info("will try again", gang=key, seconds=pause, error=str(error))
 
     def forget(self, keys: set[Key]) -> None:

@@ -54,9 +54,9 @@ def planned(case: Case, pods: Sequence[Manifest], tried: Sequence[Manifest]) -> 
         name = pod["metadata"]["name"]
         job, group = f"{name}-job", f"{name}-group"
         pod_of |= {job: name, group: name}
-        state.put_job((NAMESPACE, job), a_job(job, {"worker": (1, template)}))
-        state.put_group((NAMESPACE, group), _group(group))
-        state.put_member((NAMESPACE, name), _member(group, pod))
+        state.objects.put_job((NAMESPACE, job), a_job(job, {"worker": (1, template)}))
+        state.objects.put_group((NAMESPACE, group), _group(group))
+        state.objects.put_member((NAMESPACE, name), _member(group, pod))
     snapshot = state.snapshot(CREATED)
     return [_of_gang(gang, pod_of[gang.name], snapshot) for gang in snapshot.waiting]
 
@@ -68,7 +68,7 @@ def fed(objects: Sequence[Manifest], pods: Sequence[Manifest]) -> ClusterState:
     state.tenancy.put_queue(("", QUEUE), everybody)
     volumes, devices = state.volumes, state.devices
     put: Mapping[str, tuple[Callable[[Key, Any], None], type[Any]]] = {
-        "Node": (state.put_node, wire.V1Node),
+        "Node": (state.nodes.put, wire.V1Node),
         "Namespace": (state.tenancy.put_namespace, wire.MetadataOnly),
         "PersistentVolumeClaim": (volumes.put_claim, wire.V1PersistentVolumeClaim),
         "PersistentVolume": (volumes.put_volume, wire.V1PersistentVolume),
@@ -93,7 +93,7 @@ def fed(objects: Sequence[Manifest], pods: Sequence[Manifest]) -> ClusterState:
     for made in pods:
         meta = made["metadata"]
         read = through_the_wire(made, wire.V1Pod)
-        state.put_other_pod((meta["namespace"], meta["name"]), read)
+        state.objects.put_other_pod((meta["namespace"], meta["name"]), read)
     return state
 
 

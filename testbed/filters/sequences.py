@@ -76,7 +76,7 @@ def followed(gangs: Gangs, scheduler: Scheduler, judge: Judge) -> Course:
         drawn = {each.name: each for each in gangs.gangs[first : first + _IN_A_CYCLE]}
         state = fed(scheduler.objects(), scheduler.pods())
         for name, each in drawn.items():
-            state.put_job((NAMESPACE, name), a_job(name, each.tasks))
+            state.objects.put_job((NAMESPACE, name), a_job(name, each.tasks))
         snapshot = state.snapshot(CREATED)
         # In the order in which they were decided, each beside those before it.
         for action in run_cycle(snapshot, make_policy(state.settings)).actions:

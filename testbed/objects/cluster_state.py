@@ -43,19 +43,19 @@ class ClusterStateFeed:
 
     def node(self, name: str, gpus: int = 8, **fields: Any) -> None:
         made = through_the_wire(node_manifest(a_node(name, gpus, **fields)), wire.V1Node)
-        self.state.put_node(("", name), made)
+        self.state.nodes.put(("", name), made)
 
     def member(self, manifest: Manifest) -> None:
         key = (manifest["metadata"]["namespace"], manifest["metadata"]["name"])
-        self.state.put_member(key, through_the_wire(manifest, wire.V1Pod))
+        self.state.objects.put_member(key, through_the_wire(manifest, wire.V1Pod))
 
     def gone(self, manifest: Manifest) -> None:
         key = (manifest["metadata"]["namespace"], manifest["metadata"]["name"])
-        self.state.delete_member(key)
+        self.state.objects.delete_member(key)
 
     def other(self, name: str, node: str, gpus: int, phase: str = "Running", **spec: Any) -> None:
         made = {**pod(name, gpus, nodeName=node, **spec), "status": {"phase": phase}}
-        self.state.put_other_pod(("default", name), through_the_wire(made, wire.V1Pod))
+        self.state.objects.put_other_pod(("default", name), through_the_wire(made, wire.V1Pod))
 
     def job(
         self,
@@ -78,16 +78,18 @@ class ClusterStateFeed:
         """Write ``plan`` into the status of the job, or take it away."""
         written = {} if plan is None else {"plan": plans.to_manifest(plan)}
         made = {**self._job, "status": {**self._job["status"], **written}}
-        self.state.put_job(("default", "job"), through_the_wire(made, wire.CustomObject))
+        self.state.objects.put_job(("default", "job"), through_the_wire(made, wire.CustomObject))
 
     def job_gone(self) -> None:
-        self.state.delete_job(("default", "job"))
+        self.state.objects.delete_job(("default", "job"))
 
     def group(self, plan: PlanFacts | None = None, name: str = "group", **spec: Any) -> None:
         """Put a PodGroup of another controller's pods; its uid is ``<name>-group``."""
         manifest = served(pod_group(name, 1, **spec), f"{name}-group")
         manifest["status"] = {} if plan is None else {"plan": plans.to_manifest(plan)}
-        self.state.put_group(("default", name), through_the_wire(manifest, wire.CustomObject))
+        self.state.objects.put_group(
+            ("default", name), through_the_wire(manifest, wire.CustomObject)
+        )
 
     def snapshot(self, **options: Any) -> ClusterSnapshot:
         return self.state.snapshot(CREATED, **options)

@@ -62,13 +62,13 @@ async def test_the_populated_cluster_is_what_the_programs_would_have_written(
     try:
         assert await cache.has_nodes(10)
         await asyncio.wait_for(cache.wait_synced(), 10)
-        view = cache.state.view(("bench", "gang"))
+        view = cache.state.views.get(("bench", "gang"))
         assert view is not None
         assert view.is_ready
-        late = cache.state.view(("bench", "late"))
+        late = cache.state.views.get(("bench", "late"))
         assert late is not None
         assert [member.node for member in late.unbound] == [cluster.nodes[4]]
-        gpu = cache.state.node_table.axis.names.index(GPU)
+        gpu = cache.state.nodes.table.axis.names.index(GPU)
         used = cache.state.snapshot(0.0).used[:, gpu]
         assert used.tolist() == [2, 2, 2, 2, 1, 0, 0, 0]
     finally:

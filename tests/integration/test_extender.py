@@ -187,7 +187,7 @@ async def test_watch_that_ends_by_itself_ends_the_server(
     def broken(key: tuple[str, str], planned: object) -> None:
         raise RuntimeError(f"cannot take in {key}")
 
-    monkeypatch.setattr(program.cache.state, "put_job_plan", broken)
+    monkeypatch.setattr(program.cache.state.objects, "put_job_plan", broken)
     put(api, JOB, a_group())
     with pytest.raises(ExceptionGroup) as caught:
         await asyncio.wait_for(program.run(), 10)

@@ -167,7 +167,7 @@ async def test_a_pod_that_the_operator_did_not_let_in_is_not_adopted(
         spec |= change.get("spec", {})
         made = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "labels": labels}}
         api.put("/api/v1/namespaces/default/pods/x", {**made, "spec": spec})
-        await until(lambda: ("default", "x") in term.state.members)
+        await until(lambda: ("default", "x") in term.state.objects.members)
         submit(api, pod_group("group", 2))
         await until(lambda: group_status(api).get("reason") == "WaitingForPods")
         await silence(api)

@@ -108,7 +108,7 @@ async def test_what_is_not_planned_is_left_to_kube_scheduler_from_the_first_atte
         await until(lambda: status(api).get("phase") == "Running")
         await until(lambda: elsewhere in status(api)["placement"]["summary"])
         (running,) = term.state.snapshot(0).running
-        names = running.placement.by_task(term.state.node_table)
+        names = running.placement.by_task(term.state.nodes.table)
         assert names == {"worker": (elsewhere, elsewhere)}
     assert not kubelets.violations
 

@@ -27,18 +27,18 @@ def done(name: str, **status: Any) -> Manifest:
 
 def expected_seconds(term: LeaderTerm) -> float | None:
     """The expected run time of the job ``next``."""
-    return term.state.run_times.of_job(term.state.jobs["default", "next"])
+    return term.state.run_times.of_job(term.state.objects.jobs["default", "next"])
 
 
 async def a_turn(api: FakeApi, term: LeaderTerm) -> None:
     """The operator has seen all jobs as they are stored, and looked at them."""
-    stored, known = api.store.collection(JOBS).objects, term.state.jobs
+    stored, known = api.store.collection(JOBS).objects, term.state.objects.jobs
 
     def has_seen_all() -> bool:
         newest = {key: job["metadata"]["resourceVersion"] for key, job in stored.items()}
         return {key: job.resource_version for key, job in known.items()} == newest
 
-    await until(lambda: has_seen_all() and not term.state.changed)
+    await until(lambda: has_seen_all() and not term.loop.gangs.changed_gangs)
     seen = term.loop.pacing.finished_at
     await until(lambda: term.loop.pacing.finished_at > seen)
 
@@ -75,11 +75,11 @@ async def test_a_job_teaches_whatever_becomes_of_it_while_the_leader_stays(
     submit(api, training_job("next", LIKE, runPolicy={"suspend": True}))
     async with leading(api, tmp_path) as term:
         submit(api, *(done(f"old{n}") for n in range(MIN_RUNS)))
-        await until(lambda: len(term.state.jobs) == MIN_RUNS + 1)
+        await until(lambda: len(term.state.objects.jobs) == MIN_RUNS + 1)
         await a_turn(api, term)
         for number in range(MIN_RUNS):
             api.store.delete(JOBS, ("default", f"old{number}"), {})
-        await until(lambda: len(term.state.jobs) == 1)
+        await until(lambda: len(term.state.objects.jobs) == 1)
         await a_turn(api, term)
         assert expected_seconds(term) == RAN_SECONDS
 

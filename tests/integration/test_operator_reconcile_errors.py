@@ -105,6 +105,6 @@ async def test_a_group_of_others_that_cannot_be_handled_stops_nothing(
     furnish(api, 1)
     submit(api, pod_group("group", 3), training_job("fine"))
     async with FakeKubelets(api, runs), leading(api, tmp_path) as term:
-        monkeypatch.setattr(term.state, "_waiting_group", lambda *_: 1 / 0)
+        monkeypatch.setattr(term.state.waiting, "_group", lambda *_: 1 / 0)
         await until(lambda: status(api, "fine").get("phase") == "Running")
         await until(lambda: ("PodGroup", "group") in reported(api))

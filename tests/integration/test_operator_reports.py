@@ -53,9 +53,12 @@ class Desk:
         key = (namespace, name)
         version = self.api.store.get(JOBS, key)["metadata"]["resourceVersion"]
         await until(
-            lambda: key in self.state.jobs and self.state.jobs[key].resource_version == version
+            lambda: (
+                key in self.state.objects.jobs
+                and self.state.objects.jobs[key].resource_version == version
+            )
         )
-        return self.state.jobs[key]
+        return self.state.objects.jobs[key]
 
     async def say(self, name: str = "job", namespace: str = "default", **change: Any) -> None:
         """Offer the job's status with ``change``, and let a write that it causes end."""
@@ -209,9 +212,9 @@ async def test_a_new_reason_is_an_event_and_an_old_one_is_not(desk: Desk) -> Non
 async def test_a_group_is_reported_like_a_job(desk: Desk) -> None:
     submit(desk.api, pod_group("group", 2))
     key = ("default", "group")
-    await until(lambda: key in desk.state.groups)
+    await until(lambda: key in desk.state.objects.groups)
     wanted = {"phase": "Pending", "reason": "WaitingForPods", "message": "0 of 2"}
-    desk.reports.submit_group(desk.state.groups[key], wanted)
+    desk.reports.submit_group(desk.state.objects.groups[key], wanted)
     await desk.settled()
     assert status(desk.api, "group", GROUPS) == wanted
     events = list(desk.api.store.collection(EVENTS).objects.values())
@@ -256,16 +259,18 @@ async def test_a_tenant_with_many_new_jobs_holds_up_what_is_said_to_no_other(
         api.put(names.path("trainingjobs", "greedy", name), training_job(name))
     submit(api, training_job("mine"))
     mine = await desk.job("mine")
-    await until(lambda: set(desk.state.jobs) >= {("greedy", name) for name in names_of_many})
+    await until(
+        lambda: set(desk.state.objects.jobs) >= {("greedy", name) for name in names_of_many}
+    )
     order: list[str] = []
     api.store.collection(JOBS).subscribers.append(
         lambda change: order.append((change.after or {})["metadata"]["name"])
     )
     said = {"phase": "Pending", "reason": "WaitingForCapacity", "message": "no room"}
     for name in names_of_many:
-        desk.reports.submit_job(desk.state.jobs["greedy", name], said)
+        desk.reports.submit_job(desk.state.objects.jobs["greedy", name], said)
     newest = {**said, "message": "still none"}
-    desk.reports.submit_job(desk.state.jobs["greedy", "job-299"], newest)
+    desk.reports.submit_job(desk.state.objects.jobs["greedy", "job-299"], newest)
     desk.reports.submit_job(mine, said)
     await desk.settled()
     assert sorted(order) == [*names_of_many, "mine"]

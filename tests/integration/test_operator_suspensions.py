@@ -272,8 +272,8 @@ async def test_only_an_owner_that_is_bireme_s_to_suspend_is(
         template = member_template("group", schedulingGates=[], nodeName="n0")
         meta = {**template["metadata"], "ownerReferences": [{**owner, "controller": True}]}
         pod = api.put(f"/api/v1/namespaces/default/pods/p{index}", {**template, "metadata": meta})
-        state.put_member(("default", f"p{index}"), through_the_wire(pod, wire.V1Pod))
-        made.append(state.members["default", f"p{index}"])
+        state.objects.put_member(("default", f"p{index}"), through_the_wire(pod, wire.V1Pod))
+        made.append(state.objects.members["default", f"p{index}"])
     known = Suspensions(state, Writes(client, PrioritySemaphore(4)), lambda: 0.0)
     notes: list[str] = []
     found = await known.owners(("default", "group"), made, (), notes)

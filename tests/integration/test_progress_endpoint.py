@@ -112,7 +112,7 @@ async def test_report_of_a_member_stands_in_the_status_of_its_job(place: Place) 
 
 async def test_report_reaches_decisions_within_the_bound(place: Place) -> None:
     await place.post(place.token())
-    await until(lambda: place.term.state.jobs["default", "job"].latest_progress)
+    await until(lambda: place.term.state.objects.jobs["default", "job"].latest_progress)
     (running,) = (r for r in place.term.state.snapshot(0.0).running if r.gang.name == "job")
     assert running.gang.progress is not None
     assert running.gang.progress.fraction == 0.5
@@ -144,7 +144,7 @@ async def test_token_of_a_pod_that_is_gone_is_refused_though_it_was_good(place: 
     token = place.token("job-worker-1")
     assert (await place.post(token))[0] == 200
     place.api.store.delete(PODS, ("default", "job-worker-1"), {})
-    await until(lambda: ("default", "job-worker-1") not in place.term.state.members)
+    await until(lambda: ("default", "job-worker-1") not in place.term.state.objects.members)
     assert (await place.post(token))[0] == 403
 
 
@@ -226,8 +226,8 @@ async def test_progress_survives_a_change_of_leader(api: FakeApi, tmp_path: Path
         await first.post(first.token())
         await until(lambda: "progress" in status(api))
     async with leading(api, tmp_path, epoch=2) as second:
-        await until(lambda: ("default", "job") in second.state.jobs)
-        reported = second.state.jobs["default", "job"].latest_progress
+        await until(lambda: ("default", "job") in second.state.objects.jobs)
+        reported = second.state.objects.jobs["default", "job"].latest_progress
         assert reported is not None
         assert reported.progress.fraction == 0.5
 

@@ -179,23 +179,23 @@ class RandomCluster:
 
 def feed(state: ClusterState, collection: str, manifest: Manifest, *, delete: bool = False) -> None:
     """Hand one object to ``state`` as its reflector would."""
-    kinds: dict[str, tuple[Any, type[Any]]] = {
-        "node": (state, wire.V1Node),
-        "member": (state, wire.V1Pod),
-        "other_pod": (state, wire.V1Pod),
-        "job": (state, wire.CustomObject),
-        "group": (state, wire.CustomObject),
-        "queue": (state.tenancy, wire.CustomObject),
-        "namespace": (state.tenancy, wire.MetadataOnly),
-        "priority_class": (state.tenancy, wire.V1PriorityClass),
+    kinds: dict[str, tuple[Any, str, type[Any]]] = {
+        "node": (state.nodes, "", wire.V1Node),
+        "member": (state.objects, "_member", wire.V1Pod),
+        "other_pod": (state.objects, "_other_pod", wire.V1Pod),
+        "job": (state.objects, "_job", wire.CustomObject),
+        "group": (state.objects, "_group", wire.CustomObject),
+        "queue": (state.tenancy, "_queue", wire.CustomObject),
+        "namespace": (state.tenancy, "_namespace", wire.MetadataOnly),
+        "priority_class": (state.tenancy, "_priority_class", wire.V1PriorityClass),
     }
-    owner, kind = kinds[collection]
+    owner, suffix, kind = kinds[collection]
     meta = manifest["metadata"]
     key = (meta.get("namespace", ""), meta["name"])
     if delete:
-        getattr(owner, f"delete_{collection}")(key)
+        getattr(owner, f"delete{suffix}")(key)
     else:
-        getattr(owner, f"put_{collection}")(key, through_the_wire(manifest, kind))
+        getattr(owner, f"put{suffix}")(key, through_the_wire(manifest, kind))
 
 
 def job_manifest(

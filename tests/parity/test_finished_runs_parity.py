@@ -105,16 +105,16 @@ def read(records: tuple[JobRecord, ...], *, at_once: bool) -> FinishedRuns:
     """The runs of a cluster that saw one job end after the other, or all of them ended."""
     state, ended = ClusterState(SchedulingSettings()), []
     for node in NODES:
-        state.put_node(("", node.name), through_the_wire(node_manifest(node), wire.V1Node))
+        state.nodes.put(("", node.name), through_the_wire(node_manifest(node), wire.V1Node))
     for record in sorted(records, key=lambda one: one.finished or 0.0):
         job, pods = as_objects(record)
         for pod in pods:
             key = (job.key[0], pod["metadata"]["name"])
-            state.put_member(key, through_the_wire(pod, wire.V1Pod))
+            state.objects.put_member(key, through_the_wire(pod, wire.V1Pod))
         ended.append(job)
         if not at_once:
-            state.learn(ended)
-    state.learn(reversed(ended))
+            state.objects.learn(ended)
+    state.objects.learn(reversed(ended))
     return state.snapshot(CREATED).finished_runs
 
 
@@ -142,8 +142,10 @@ def test_a_new_leader_counts_no_run_of_which_a_part_is_gone(gone: str) -> None:
     record = next(r for r in records if len(r.segments[-1].places) > 1 and not r.job.is_elastic)
     job, pods = as_objects(record)
     for node in NODES if gone == "pod" else NODES[:1]:
-        state.put_node(("", node.name), through_the_wire(node_manifest(node), wire.V1Node))
+        state.nodes.put(("", node.name), through_the_wire(node_manifest(node), wire.V1Node))
     for pod in pods[1:] if gone == "pod" else pods:
-        state.put_member((job.key[0], pod["metadata"]["name"]), through_the_wire(pod, wire.V1Pod))
-    state.learn([job])
+        state.objects.put_member(
+            (job.key[0], pod["metadata"]["name"]), through_the_wire(pod, wire.V1Pod)
+        )
+    state.objects.learn([job])
     assert state.snapshot(CREATED).finished_runs.runs == ()

@@ -248,7 +248,7 @@ def run(options: argparse.Namespace) -> int:
 
     settings, state, other_pods = ask(options, question)
     for name in options.node:
-        if state.node(name) is None:
+        if state.nodes.get(name) is None:
             raise ConsoleError(f"argument NODE: there is no node {name!r}; see: kubectl get nodes")
     decider = policy_in_force(state.policies.active, settings)
     snapshot = state.snapshot(time.time())  # noqa: TID251  # a person asks now
@@ -292,7 +292,7 @@ async def state_of(
     state = ClusterState(settings)
     tenancy = state.tenancy
     feeds: list[tuple[str, type[Any], Any]] = [
-        ("/api/v1/nodes", wire.V1Node, state.put_node),
+        ("/api/v1/nodes", wire.V1Node, state.nodes.put),
         ("/api/v1/namespaces", wire.MetadataOnly, tenancy.put_namespace),
         (
             "/apis/scheduling.k8s.io/v1/priorityclasses",
@@ -301,8 +301,8 @@ async def state_of(
         ),
         (names.path("queues"), wire.CustomObject, tenancy.put_queue),
         (names.path("schedulingpolicies"), wire.CustomObject, state.policies.put),
-        (names.path("trainingjobs"), wire.CustomObject, state.put_job),
-        (names.path("podgroups"), wire.CustomObject, state.put_group),
+        (names.path("trainingjobs"), wire.CustomObject, state.objects.put_job),
+        (names.path("podgroups"), wire.CustomObject, state.objects.put_group),
     ]
     for path, kind, put in feeds:
         for manifest in await reader.objects(path):
@@ -311,13 +311,13 @@ async def state_of(
     for manifest in await reader.objects(pods.PATH):
         key, pod = _decode(manifest, wire.V1Pod)
         if names.POD_GROUP_LABEL in (pod.metadata.labels or {}):
-            state.put_member(key, pod)
+            state.objects.put_member(key, pod)
         else:
-            state.put_other_pod(key, pod)
+            state.objects.put_other_pod(key, pod)
             # As kubectl drain, which does not move ended pods and those of DaemonSets.
             is_moved = pod.status.phase not in pods.TERMINAL and not pods.never_leaves(pod)
             other_pods += is_moved and pod.spec.node_name in drained
-    state.learn(state.jobs.values())
+    state.objects.learn(state.objects.jobs.values())
     return state, other_pods
 
 

@@ -55,6 +55,11 @@ class GroupFacts:
         return queue_of(self.spec.queue, self.default_queue) if self.spec is not None else ""
 
     @property
+    def priority_class(self) -> str | None:
+        """The name of its PriorityClass; None for the cluster's default class."""
+        return self.spec.priority_class_name if self.spec is not None else None
+
+    @property
     def ended_pods(self) -> dict[str, str]:
         """The controller's UID of each pod in ``status.endedPods``, by UID of the pod."""
         record = self.status.get("endedPods") or ()

@@ -120,6 +120,11 @@ class PodFacts:
     """Time since which a pod that has not ended is not ready, POSIX seconds; 0 if ready."""
 
     @property
+    def gang(self) -> Key:
+        """Key of the gang that its label names. Anybody may set that label."""
+        return self.key[0], self.labels.get(names.POD_GROUP_LABEL, "")
+
+    @property
     def is_terminal(self) -> bool:
         """True if its containers have ended for good."""
         return self.phase in TERMINAL

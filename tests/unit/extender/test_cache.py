@@ -74,7 +74,7 @@ class Watching:
     @property
     def uid(self) -> str:
         """The uid of the job whose plan is known; "" without one."""
-        planned = self.state.plan_of(KEY)
+        planned = self.state.objects.plan_of(KEY)
         return planned.uid if planned is not None else ""
 
 
@@ -108,7 +108,7 @@ async def test_plan_of_a_job_is_read_again_only_when_it_changes(here: Watching) 
     job = a_group()
     await here.api.send("ADDED", job)
     await settled(lambda: here.uid)
-    planned = here.state.plan_of(KEY)
+    planned = here.state.objects.plan_of(KEY)
     assert planned is not None
     assert (planned.uid, planned.is_job) == ("job-uid", True)
     assert [(m.task, m.index, m.node) for m in planned.plan.members] == [("worker", 0, "n0")]
@@ -118,7 +118,7 @@ async def test_plan_of_a_job_is_read_again_only_when_it_changes(here: Watching) 
     await here.api.send("MODIFIED", a_group(attempt=1))
     await settled(lambda: len(here.told) > 1)
     assert here.told == [KEY, KEY], "a report of progress tells nobody anything"
-    again = here.state.plan_of(KEY)
+    again = here.state.objects.plan_of(KEY)
     assert again is not None
     assert again.plan.label == "1.1"
 

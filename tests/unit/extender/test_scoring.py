@@ -11,6 +11,7 @@ from bireme.core.policy import ScoreQuestion, Scorer
 from bireme.core.resources import FloatArray
 from bireme.kube import wire
 from bireme.kube.cluster_state import ClusterState
+from bireme.kube.cluster_usage import ClusterUsage
 from bireme_extender import protocol, scoring
 from bireme_extender.membership import Membership, Refusal, RefusalReason, membership
 from bireme_extender.scoring import FeasibleNodes, NamedNodes, NodeChoice
@@ -197,21 +198,23 @@ def test_kept_choice_follows_every_change_of_the_cluster() -> None:
             case 0:
                 member = a_pod(int(random.integers(8)), group=str(random.choice(["job", "other"])))
                 bound = {**member, "spec": {**member["spec"], "nodeName": node}}
-                state.put_member(
+                state.objects.put_member(
                     ("team", member["metadata"]["name"]), msgspec.convert(bound, wire.V1Pod)
                 )
             case 1:
                 pod_name = f"job-worker-{random.integers(8)}"
-                state.delete_member(("team", pod_name))
+                state.objects.delete_member(("team", pod_name))
             case 2:
                 other = a_pod(0, group=None, node=node, phase="Running")
-                state.put_other_pod(("x", name), msgspec.convert(other, wire.V1Pod))
+                state.objects.put_other_pod(("x", name), msgspec.convert(other, wire.V1Pod))
             case 3:
-                state.delete_other_pod(("x", name))
+                state.objects.delete_other_pod(("x", name))
             case 4:
-                state.delete_group(("team", "other"))
+                state.objects.delete_group(("team", "other"))
             case 5:
-                state.put_group(("team", "other"), through_the_wire(groups[1], wire.CustomObject))
+                state.objects.put_group(
+                    ("team", "other"), through_the_wire(groups[1], wire.CustomObject)
+                )
         found = membership(pod, state)
         assert isinstance(found, Membership)
         ours, anew = kept.feasible(pod, found), NodeChoice(state).feasible(pod, found)
@@ -222,9 +225,11 @@ def test_kept_choice_follows_every_change_of_the_cluster() -> None:
         assert (
             ours.question.capacity.tightness.tolist() == anew.question.capacity.tightness.tolist()
         )
-        fresh = ClusterState(state.settings)
-        fresh.__dict__.update({**state.__dict__, "_planned": None})
-        assert (fresh.usage_without(found.group) == state.usage_without(found.group)).all()
+        fresh = ClusterUsage(
+            *(state.objects, state.views, state.running, state.demands, state.nodes),
+            *(state.volumes, state.devices, state.quotas, state.changes),
+        )
+        assert (fresh.without(found.group) == state.usage.without(found.group)).all()
 
 
 def test_lists_of_whole_nodes_are_read_anew_in_every_call() -> None:

@@ -248,7 +248,7 @@ async def test_fault_of_our_own_is_a_refusal_not_a_failed_call(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     lab = Lab()
-    monkeypatch.setattr(lab.state, "plan_of", Mock(side_effect=RuntimeError("bug")))
+    monkeypatch.setattr(lab.state.objects, "plan_of", Mock(side_effect=RuntimeError("bug")))
     reply = await lab.filter(a_pod())
     assert reply["NodeNames"] == []
     assert reply["FailedAndUnresolvableNodes"]["n0"].startswith("InternalError: ")

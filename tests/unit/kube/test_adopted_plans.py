@@ -31,17 +31,17 @@ class Group:
 
     def put(self, uid: str, status: dict[str, object]) -> None:
         made = {**served(pod_group("group", 1), uid), "status": status}
-        self.state.put_group(KEY, through_the_wire(made, wire.CustomObject))
+        self.state.objects.put_group(KEY, through_the_wire(made, wire.CustomObject))
 
     def run(self, uid: str) -> None:
         labels = {names.QUEUE_LABEL: "default"}
         made = gated_pod("a", schedulingGates=[], nodeName="n0", labels=labels)
         made["metadata"]["uid"] = uid
-        self.state.put_member(("default", "a"), through_the_wire(made, wire.V1Pod))
+        self.state.objects.put_member(("default", "a"), through_the_wire(made, wire.V1Pod))
 
     def adopted(self) -> PlanFacts:
-        pods, group = self.state.members_of(KEY), self.state.groups[KEY]
-        lent = self.state.is_lent
+        pods, group = self.state.objects.members_of(KEY), self.state.objects.groups[KEY]
+        lent = self.state.objects.history.is_lent
         plan = adoption_plan(group, pods, epoch=2, now=CREATED + 500, is_lent=lent)
         assert plan is not None
         return plan
@@ -54,9 +54,9 @@ def test_a_group_that_is_applied_again_keeps_what_it_was_lent(
 ) -> None:
     group = Group(is_lent=is_lent)
     if is_deletion_seen:
-        group.state.delete_group(KEY)
+        group.state.objects.delete_group(KEY)
     group.put("second", {})
     assert group.adopted().is_opportunistic is is_lent
-    group.state.delete_member(("default", "a"))
+    group.state.objects.delete_member(("default", "a"))
     group.run("b-uid")
     assert not group.adopted().is_opportunistic, "that one was not lent its place"

@@ -92,7 +92,7 @@ def test_a_replica_that_succeeded_gives_its_place_back_and_one_that_failed_keeps
 
 def test_a_lost_node_holds_nobody_and_a_gang_on_none_but_lost_nodes_is_no_gang() -> None:
     cluster = planned()
-    cluster.state.delete_node(("", "n0"))
+    cluster.state.nodes.delete(("", "n0"))
     assert places(cluster) == {"worker": ("n1",)}
     assert only(cluster).anchor_row == -1  # where replica 0 was
     cluster.replan(a_plan(a_job(WORKERS), ("n0",)))

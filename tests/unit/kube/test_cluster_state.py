@@ -17,12 +17,12 @@ from testbed.scenario.manifests import GPU
 
 def test_a_heartbeat_that_changes_no_fact_keeps_the_arrays_and_wakes_nobody() -> None:
     cluster = ClusterStateFeed()
-    table, changes = cluster.state.node_table, cluster.changes
+    table, changes = cluster.state.nodes.table, cluster.changes
     cluster.node("n0")
-    assert cluster.state.node_table is table
+    assert cluster.state.nodes.table is table
     assert cluster.changes == changes
     cluster.node("n0", is_cordoned=True)
-    assert cluster.state.node_table is not table
+    assert cluster.state.nodes.table is not table
 
 
 def test_a_pod_takes_room_from_the_moment_it_is_bound_until_it_ends() -> None:
@@ -39,7 +39,7 @@ def test_a_pod_takes_room_from_the_moment_it_is_bound_until_it_ends() -> None:
 def test_a_node_that_is_replaced_keeps_what_runs_on_it() -> None:
     cluster = ClusterStateFeed()
     cluster.other("a", "n0", 3)
-    cluster.state.delete_node(("", "n0"))
+    cluster.state.nodes.delete(("", "n0"))
     assert cluster.gpus() == [0]
     cluster.node("n0", gpus=4)
     assert cluster.gpus() == [3, 0]
@@ -51,7 +51,7 @@ def test_a_pod_that_becomes_a_member_is_counted_once() -> None:
     labelled = own_pod(0)
     name = labelled["metadata"]["name"]
     cluster.other(name, "n0", 2)
-    cluster.state.delete_other_pod(("default", name))
+    cluster.state.objects.delete_other_pod(("default", name))
     cluster.member(labelled)
     assert cluster.gpus() == [2, 0]
 
@@ -104,7 +104,7 @@ def test_an_impostor_takes_room_but_no_place_in_the_gang() -> None:
     cluster = ClusterStateFeed()
     cluster.job(plan=PLAN)
     cluster.member(own_pod(0, ownerReferences=[{"uid": "somebody"}]))
-    view = cluster.state.view(("default", "job"))
+    view = cluster.state.views.get(("default", "job"))
     assert view is not None
     assert len(view.missing) == 2
     assert cluster.gpus() == [4, 2]
@@ -116,7 +116,7 @@ def test_what_a_pod_was_deleted_for_is_known_until_another_takes_its_place() -> 
     target = {"type": "DisruptionTarget", "status": "True", **words}
 
     def disruptions() -> list[str]:
-        view = cluster.state.view(("default", "job"))
+        view = cluster.state.views.get(("default", "job"))
         return [] if view is None else list(view.disruptions.values())
 
     def lose(**status: Any) -> None:
@@ -141,9 +141,9 @@ def test_usage_without_one_gang_leaves_out_its_promise_and_not_its_pods() -> Non
     cluster = ClusterStateFeed()
     cluster.job(plan=PLAN)
     cluster.member(own_pod(0))
-    used = cluster.state.usage_without(("default", "job"))
+    used = cluster.state.usage.without(("default", "job"))
     assert gpus(cluster.snapshot(), used) == [2, 0]
-    assert gpus(cluster.snapshot(), cluster.state.usage_without(("default", "x"))) == [2, 2]
+    assert gpus(cluster.snapshot(), cluster.state.usage.without(("default", "x"))) == [2, 2]
 
 
 def promised() -> dict[tuple[str, str], AssumedPlan]:
@@ -198,5 +198,5 @@ def test_a_gang_that_was_promised_its_places_does_not_wait() -> None:
     cluster.job()
     assert [gang.name for gang in cluster.waiting()] == ["job"]
     assert cluster.snapshot(reserved=promised()).waiting == ()
-    assert cluster.state.waiting(excluded=[("default", "job")]) == []
+    assert cluster.state.waiting.gangs(excluded=[("default", "job")]) == []
     assert cluster.snapshot(waiting=[]).waiting == ()

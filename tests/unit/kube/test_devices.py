@@ -59,7 +59,7 @@ class Cluster(ClusterStateFeed):
         return gang
 
     def offered(self, resource: str) -> IntArray:
-        table = self.state.node_table
+        table = self.state.nodes.table
         return table.allocatable[:, table.axis.column(resource)]
 
     def free(self, resource: str) -> list[int]:
@@ -297,7 +297,7 @@ def test_selectors_of_all_or_none_of_a_node_s_devices_choose_nodes(
     )
     gang = cluster.asks(claims("t"))
     (task_,) = gang.tasks
-    table = cluster.state.node_table
+    table = cluster.state.nodes.table
     assert (gang.fault, gang.left_to_scheduler) == (None, "")
     assert dict(task_.request)[CLASS] == count
     fits = feasible(task_.constraints, table) & (cluster.offered(CLASS) >= count)

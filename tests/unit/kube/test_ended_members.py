@@ -30,19 +30,19 @@ class Group:
     def put(self, phase: str, **status: Any) -> None:
         manifest = served(pod_group("group", LEAST), "group-uid")
         body = {**manifest, "status": {"phase": phase, **status}}
-        self.state.put_group(KEY, through_the_wire(body, wire.CustomObject))
+        self.state.objects.put_group(KEY, through_the_wire(body, wire.CustomObject))
 
     def end(self, name: str, owner: str, scheduler: str = names.SCHEDULER_NAME) -> None:
         """Have a pod succeed and go."""
         made = gated_pod(name, schedulingGates=[], nodeName="n0", schedulerName=scheduler)
         made["status"] = {"phase": "Succeeded"}
         made["metadata"]["ownerReferences"] = [{"kind": "Job", "name": "job", "uid": owner}]
-        self.state.put_member(("default", name), through_the_wire(made, wire.V1Pod))
-        self.state.delete_member(("default", name))
+        self.state.objects.put_member(("default", name), through_the_wire(made, wire.V1Pod))
+        self.state.objects.delete_member(("default", name))
 
     @property
     def ended(self) -> dict[str, str]:
-        return self.state.ended_pods(self.state.groups[KEY])
+        return self.state.objects.history.ended_pods(self.state.objects.groups[KEY])
 
 
 def test_a_group_that_lives_for_years_remembers_no_more_ends_than_count() -> None:
@@ -63,15 +63,15 @@ def test_a_group_that_lives_for_years_remembers_no_more_ends_than_count() -> Non
 def test_a_group_that_lives_for_years_remembers_the_counts_of_the_last_jobs() -> None:
     group = Group()
     for number in range(100):
-        group.state.put_job_counts(KEY, {f"job-{number}": 1})
+        group.state.objects.put_job_counts(KEY, {f"job-{number}": 1})
     gated = gated_pod("new")
     gated["metadata"]["ownerReferences"] = [{"kind": "Job", "name": "job", "uid": "job-0"}]
-    facts = group.state
-    facts.put_member(("default", "new"), through_the_wire(gated, wire.V1Pod))
-    newcomers = facts.members_of(KEY)
-    assert facts.placement_of(facts.groups[KEY], newcomers).count == 0
-    group.state.put_job_counts(KEY, {"job-0": 2})
-    assert facts.placement_of(facts.groups[KEY], newcomers).count == 2
+    objects, waiting = group.state.objects, group.state.waiting
+    objects.put_member(("default", "new"), through_the_wire(gated, wire.V1Pod))
+    newcomers = objects.members_of(KEY)
+    assert waiting.placement_of(objects.groups[KEY], newcomers).count == 0
+    group.state.objects.put_job_counts(KEY, {"job-0": 2})
+    assert waiting.placement_of(objects.groups[KEY], newcomers).count == 2
 
 
 def test_ends_of_one_run_do_not_count_for_the_next_of_the_same_owner() -> None:

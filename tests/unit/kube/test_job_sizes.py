@@ -105,7 +105,7 @@ def bytes_for(jobs: Iterable[Manifest]) -> int:
     tracemalloc.start()
     try:
         for job in read:
-            state.put_job((job.metadata.namespace, job.metadata.name), job)
+            state.objects.put_job((job.metadata.namespace, job.metadata.name), job)
         return tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()

@@ -33,7 +33,7 @@ def a_pod(owner_kind: str, gpus: int) -> wire.V1Pod:
 def a_state() -> ClusterState:
     state = ClusterState(SETTINGS)
     node = msgspec.json.decode(msgspec.json.encode(node_manifest(a_node("n0"))), type=wire.V1Node)
-    state.put_node(("", "n0"), node)
+    state.nodes.put(("", "n0"), node)
     queue = {"metadata": {"name": "default"}, "spec": {}}
     state.tenancy.put_queue(
         ("", "default"), msgspec.json.decode(msgspec.json.encode(queue), type=wire.CustomObject)
@@ -45,7 +45,7 @@ def a_state() -> ClusterState:
         "metadata": {"name": "j", "namespace": "default", "uid": "j"},
         "spec": {"tasks": [{"name": "w", "role": "worker", "replicas": 1, "template": template}]},
     }
-    state.put_job(
+    state.objects.put_job(
         ("default", "j"), msgspec.json.decode(msgspec.json.encode(job), type=wire.CustomObject)
     )
     return state
@@ -58,14 +58,14 @@ def verdict(state: ClusterState) -> Reason:
 
 def test_whole_node_gang_never_fits_beside_a_daemon_that_uses_a_gpu() -> None:
     state = a_state()
-    state.put_other_pod(("kube-system", "p"), a_pod("DaemonSet", 1))
+    state.objects.put_other_pod(("kube-system", "p"), a_pod("DaemonSet", 1))
 
     assert verdict(state) is Reason.NEVER_FITS
 
 
 def test_whole_node_gang_waits_for_a_pod_that_can_end() -> None:
     state = a_state()
-    state.put_other_pod(("kube-system", "p"), a_pod("Job", 1))
+    state.objects.put_other_pod(("kube-system", "p"), a_pod("Job", 1))
 
     assert verdict(state) is Reason.WAITING_FOR_CAPACITY
 
@@ -73,8 +73,8 @@ def test_whole_node_gang_waits_for_a_pod_that_can_end() -> None:
 def test_gang_is_admitted_once_the_daemon_is_gone() -> None:
     state = a_state()
     daemon = a_pod("DaemonSet", 1)
-    state.put_other_pod(("kube-system", "p"), daemon)
+    state.objects.put_other_pod(("kube-system", "p"), daemon)
     verdict(state)
-    state.delete_other_pod(("kube-system", "p"))
+    state.objects.delete_other_pod(("kube-system", "p"))
 
     assert verdict(state) is Reason.ADMITTED

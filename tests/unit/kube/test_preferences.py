@@ -109,9 +109,9 @@ def test_a_job_keeps_away_from_a_pod_of_nobody_while_that_is_there() -> None:
     assert places(cluster) == ["n0"]
     made = pod("noisy", 0, nodeName="n0")
     made["metadata"]["labels"] = {"app": "x"}
-    cluster.state.put_other_pod(("default", "noisy"), through_the_wire(made, wire.V1Pod))
+    cluster.state.objects.put_other_pod(("default", "noisy"), through_the_wire(made, wire.V1Pod))
     assert places(cluster) == ["n1"]
-    cluster.state.delete_other_pod(("default", "noisy"))
+    cluster.state.objects.delete_other_pod(("default", "noisy"))
     assert places(cluster) == ["n0"]
 
 
@@ -156,7 +156,7 @@ def test_members_that_prefer_different_things_are_one_task_with_what_all_prefer(
 def test_what_running_pods_prefer_concerns_no_gang() -> None:
     cluster = a_cluster()
     made = pod("there", 0, nodeName="n0", affinity=to_pods("podAntiAffinity", app="a"))
-    cluster.state.put_other_pod(("default", "there"), through_the_wire(made, wire.V1Pod))
+    cluster.state.objects.put_other_pod(("default", "there"), through_the_wire(made, wire.V1Pod))
     cluster.job(labelled("worker", pod_spec(1), app="a"))
     (gang,) = cluster.waiting()
     assert not gang.has_rules
@@ -174,7 +174,7 @@ def test_a_soft_taint_keeps_a_job_off_only_while_another_node_has_room() -> None
 def with_images(cluster: ClusterStateFeed, name: str, *images: str) -> None:
     made = node_manifest(a_node(name))
     made["status"]["images"] = [{"names": [image, f"{image}@sha256:0"]} for image in images]
-    cluster.state.put_node(("", name), through_the_wire(made, wire.V1Node))
+    cluster.state.nodes.put(("", name), through_the_wire(made, wire.V1Node))
 
 
 def that_failed(cluster: ClusterStateFeed, reason: str, spec: Manifest) -> None:
@@ -208,7 +208,7 @@ def test_so_does_a_retry_of_a_group() -> None:
     made = served(pod_group("group", 1, queue="default"), "group")
     made["metadata"]["generation"] = 2
     made["status"] = {"reason": "StartTimedOut", "startFailures": 1, "observedGeneration": 2}
-    cluster.state.put_group(("default", "group"), through_the_wire(made, wire.CustomObject))
+    cluster.state.objects.put_group(("default", "group"), through_the_wire(made, wire.CustomObject))
     a_member(cluster, "one", pod_spec(1))
     assert places(cluster) == ["n0"]
     with_images(cluster, "n1", "trainer:latest")
@@ -218,8 +218,8 @@ def test_so_does_a_retry_of_a_group() -> None:
 def test_preferences_that_admission_adds_count() -> None:
     cluster = a_cluster()
     cluster.node("n1", labels={"disk": "ssd"})
-    job = cluster.state.jobs["default", "job"]
+    job = cluster.state.objects.jobs["default", "job"]
     made = through_the_wire(pod("any", 1, affinity=on_nodes(disk="ssd")), wire.V1Pod)
     cluster.state.mutations.put(job, 0, made, 0.0)
-    cluster.state.apply_mutations("default")
+    cluster.state.objects.apply_mutations("default")
     assert places(cluster) == ["n1"]

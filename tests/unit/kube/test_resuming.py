@@ -19,13 +19,13 @@ def put(state: ClusterState, manifest: Manifest, status: Manifest | None = None)
     metadata = {"namespace": "default", "uid": f"{manifest['metadata']['name']}-uid"}
     manifest = {**manifest, "metadata": {**metadata, **manifest["metadata"], "generation": 1}}
     manifest["status"] = status or {}
-    put = {"TrainingJob": state.put_job, "Queue": state.tenancy.put_queue}[manifest["kind"]]
+    put = {"TrainingJob": state.objects.put_job, "Queue": state.tenancy.put_queue}[manifest["kind"]]
     name = manifest["metadata"]["name"]
     put(("default", name), through_the_wire(manifest, CustomObject))
 
 
 def resumes(state: ClusterState, name: str = "job") -> tuple[bool, str]:
-    found = state.resume_of(state.jobs["default", name])
+    found = state.objects.resume_of(state.objects.jobs["default", name])
     return found.is_resumable, found.source
 
 
@@ -38,7 +38,7 @@ def test_a_checkpoint_speaks_for_its_job_and_for_jobs_like_it() -> None:
     assert resumes(state, "like") == (True, "it has reported a checkpoint")
     assert resumes(state) == (True, "a job of its template has reported a checkpoint")
     assert not resumes(state, "other")[0]
-    state.delete_job(("default", "like"))
+    state.objects.delete_job(("default", "like"))
     assert resumes(state)[0], "the leader remembers"
     denied = training_job("job", task(gpus=1), runPolicy={"resumable": False})
     state = ClusterState(SchedulingSettings(assume_resumable=True))

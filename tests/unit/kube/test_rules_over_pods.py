@@ -101,7 +101,7 @@ def test_equal_templates_of_two_jobs_know_their_own_pods_by_the_labels_of_their_
     limits = spread(HOST, matchLabelKeys=["bireme.dev/training-job"])
     template = labelled("worker", pod_spec(1, topologySpreadConstraints=limits), app="a")
     cluster.job({**template, "replicas": 2})
-    first = cluster.state.jobs["default", "job"]
+    first = cluster.state.objects.jobs["default", "job"]
     other = a_job({**template, "replicas": 2}, name="other")
     assert first.pod_shapes != other.pod_shapes
     for job in (first, other):
@@ -130,13 +130,13 @@ def test_a_gang_without_rules_stays_away_from_pods_that_want_it_away() -> None:
     term["namespaceSelector"] = {"matchLabels": {"team": "a"}}
     made = pod("database", 0, **pod_spec(0, affinity=away), nodeName="n0")
     read = through_the_wire(made, wire.V1Pod)
-    cluster.state.put_other_pod(("other", "database"), read)
+    cluster.state.objects.put_other_pod(("other", "database"), read)
     assert places(cluster) == ["n0"]
     space = {"metadata": {"name": "default", "labels": {"team": "a"}}}
     cluster.state.tenancy.put_namespace(("", "default"), through_the_wire(space, wire.MetadataOnly))
     assert places(cluster) == ["n1"]
     assert cluster.waiting()[0].left_to_scheduler == ""
-    cluster.state.delete_other_pod(("other", "database"))
+    cluster.state.objects.delete_other_pod(("other", "database"))
     assert places(cluster) == ["n0"]
 
 
@@ -209,11 +209,11 @@ def test_ports_of_pods_of_nobody_are_free_again_when_they_end() -> None:
     a_queue(cluster)
     made = pod("agent", 0, **on_port(8080), nodeName="n0")
     read = through_the_wire(made, wire.V1Pod)
-    cluster.state.put_other_pod(("default", "agent"), read)
+    cluster.state.objects.put_other_pod(("default", "agent"), read)
     cluster.job(task("worker", 1, spec=on_port(8080)))
     assert places(cluster) == ["n1"]
     assert cluster.waiting()[0].left_to_scheduler == ""
-    cluster.state.delete_other_pod(("default", "agent"))
+    cluster.state.objects.delete_other_pod(("default", "agent"))
     assert places(cluster) == ["n0"]
 
 

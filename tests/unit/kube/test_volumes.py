@@ -75,7 +75,7 @@ class Cluster(ClusterStateFeed):
         """The nodes of the admitted gang, sorted."""
         action = self.decided()
         assert isinstance(action, Admit), action
-        by_task = action.placement.by_task(self.state.node_table)
+        by_task = action.placement.by_task(self.state.nodes.table)
         return sorted(node for nodes in by_task.values() for node in nodes)
 
     def held(self, **options: Any) -> tuple[Reason, str]:
@@ -215,12 +215,12 @@ def test_a_claim_of_one_pod_waits_for_the_pod_that_uses_it(cluster: Cluster) -> 
         volume("pv", claim="default/data"), claim("data", bound="pv", mode="ReadWriteOncePod")
     )
     user = {**pod("user", 0, nodeName="n0", **named("data")), "status": {"phase": "Running"}}
-    cluster.state.put_other_pod(("default", "user"), through_the_wire(user, wire.V1Pod))
+    cluster.state.objects.put_other_pod(("default", "user"), through_the_wire(user, wire.V1Pod))
     fault = cluster.asks(named("data")).fault
     assert fault is not None
     words = "has access mode ReadWriteOncePod and pod default/user uses it"
     assert fault[1] == f'persistentvolumeclaim "data" {words}'
-    cluster.state.delete_other_pod(("default", "user"))
+    cluster.state.objects.delete_other_pod(("default", "user"))
     assert cluster.places() == ["n0"]
 
 
@@ -238,7 +238,7 @@ def test_a_claim_of_one_pod_is_kept_by_a_plan_and_by_the_pods_of_it(cluster: Clu
     cluster.replan(plan)
     assert words in cluster.held()[1]
     (member,) = plan.members
-    replica = pod_manifest(cluster.state.jobs[gang.key], plan, member, node="n0")
+    replica = pod_manifest(cluster.state.objects.jobs[gang.key], plan, member, node="n0")
     replica["spec"] |= named("data")
     cluster.member(replica)
     cluster.job_gone()
@@ -252,7 +252,7 @@ def test_a_claim_of_one_pod_is_kept_by_a_plan_and_by_the_pods_of_it(cluster: Clu
 
 def plan_of(cluster: Cluster, gang: Gang, admit: Admit) -> plans.PlanFacts:
     return plans.make_plan(
-        *(gang, admit.placement, cluster.state.node_table),
+        *(gang, admit.placement, cluster.state.nodes.table),
         epoch=1,
         attempt=0,
         spec_hash="h",
@@ -324,7 +324,7 @@ def test_nodes_have_so_many_volumes_attached(cluster: Cluster) -> None:
     cluster.put(used, claim("used", "made", bound="pv"))
     user = {**pod("user", 0, nodeName="n2", **named("used")), "status": {"phase": "Running"}}
     for name in ("user", "other"):  # one volume for both
-        cluster.state.put_other_pod(("default", name), through_the_wire(user, wire.V1Pod))
+        cluster.state.objects.put_other_pod(("default", name), through_the_wire(user, wire.V1Pod))
     gang = cluster.asks(ephemeral("made"), 3)
     assert dict(gang.tasks[0].request)[f"{ATTACHABLE}{DRIVER}"] == 1
     assert cluster.places() == ["n0", "n0", "n2"]
@@ -347,13 +347,13 @@ def use(cluster: Cluster, name: str, node: str, *claims: str, **labels: str) -> 
     """Put a pod of no gang that names claims."""
     made = {**pod(name, 0, nodeName=node, **named(*claims)), "status": {"phase": "Running"}}
     made["metadata"] = {**made["metadata"], "labels": labels}
-    cluster.state.put_other_pod(("default", name), through_the_wire(made, wire.V1Pod))
+    cluster.state.objects.put_other_pod(("default", name), through_the_wire(made, wire.V1Pod))
 
 
 def another_job(cluster: Cluster, name: str, *claims: str) -> None:
     made = training_job(name, task("worker", spec=pod_spec(1, **named(*claims))))
     job = through_the_wire(served(made, f"{name}-uid"), wire.CustomObject)
-    cluster.state.put_job(("default", name), job)
+    cluster.state.objects.put_job(("default", name), job)
 
 
 def test_a_volume_that_several_pods_use_is_attached_to_a_node_once(cluster: Cluster) -> None:
@@ -382,11 +382,11 @@ def test_what_planned_pods_share_counts_before_and_after_they_are_bound(cluster:
     another_job(cluster, "other", "w")
     assert cluster.held()[0] is Reason.WAITING_FOR_CAPACITY
     for member in plan.members:
-        replica = pod_manifest(cluster.state.jobs[gang.key], plan, member, node="n0")
+        replica = pod_manifest(cluster.state.objects.jobs[gang.key], plan, member, node="n0")
         replica["spec"] |= named("v")
         cluster.member(replica)
     assert cluster.held()[0] is Reason.WAITING_FOR_CAPACITY
-    cluster.state.delete_job(("default", "other"))
+    cluster.state.objects.delete_job(("default", "other"))
     another_job(cluster, "same", "v")
     assert cluster.places() == ["n0"]
 
@@ -399,7 +399,7 @@ def test_a_gang_may_share_a_volume_with_one_that_is_only_planned(cluster: Cluste
     cluster.replan(plan_of(cluster, gang, admit))
     another_job(cluster, "same", "v")
     assert cluster.places() == ["n0"]
-    cluster.state.delete_job(("default", "same"))
+    cluster.state.objects.delete_job(("default", "same"))
     another_job(cluster, "other", "w")
     assert cluster.held()[0] is Reason.WAITING_FOR_CAPACITY
 
@@ -418,7 +418,7 @@ def test_rules_over_pods_see_labels_of_pods_with_claims_and_no_claims_as_pods(
         made = task("worker", spec=pod_spec(1, **fields))
         made["template"]["metadata"] = {"labels": {"team": "a"}}
         job = through_the_wire(served(training_job(name, made), f"{name}-uid"), wire.CustomObject)
-        cluster.state.put_job(("default", name), job)
+        cluster.state.objects.put_job(("default", name), job)
     cluster.state.tenancy.put_queue(("", "default"), QUEUE)
     decision = run_cycle(cluster.snapshot(), make_policy(SchedulingSettings()))
     assert [each.gang.name for each in decision.admitted] == ["one", "two"]

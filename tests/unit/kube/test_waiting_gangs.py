@@ -6,6 +6,7 @@ import pytest
 
 from bireme.core.reasons import Reason
 from bireme.kube import names, quantities, wire
+from bireme.kube.changes import Change
 from testbed.objects.cluster_state import PLAN, ClusterStateFeed, own_pod
 from testbed.objects.facts import CREATED, gated_pod, through_the_wire
 from testbed.scenario.manifests import Manifest, priority_class
@@ -107,7 +108,7 @@ def test_what_only_the_shell_knows_becomes_the_gangs_fault() -> None:
     cluster = ClusterStateFeed()
     cluster.job(priorityClassName="missing")
     verdict = (Reason.TEMPLATE_INVALID, "no")
-    (gang,) = cluster.state.waiting(faults={"job-uid": verdict})
+    (gang,) = cluster.state.waiting.gangs(faults={"job-uid": verdict})
     assert gang.fault == verdict
     assert cluster.fault()[0] is Reason.PRIORITY_CLASS_NOT_FOUND
 
@@ -125,10 +126,12 @@ def test_gated_pods_wait_under_their_group_and_are_followed_as_they_change() -> 
     assert gang.tasks[0].constraints.node_selector == (("disk", "ssd"),)
     wish: Manifest = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}
     cluster.member(gated_pod("a", affinity=wish))
-    assert cluster.state.gated["default", "a"].spec.affinity is not None, "what the pin goes into"
+    assert cluster.state.objects.gated.manifests["default", "a"].spec.affinity is not None, (
+        "what the pin goes into"
+    )
     released = gated_pod("a", schedulingGates=[])
     cluster.member(released)
-    assert ("default", "a") not in cluster.state.gated
+    assert ("default", "a") not in cluster.state.objects.gated.manifests
 
 
 def test_a_job_pod_made_anew_is_not_held_back_for_those_that_have_succeeded() -> None:
@@ -157,30 +160,29 @@ def test_a_pod_that_changes_its_group_leaves_the_old_one() -> None:
     for name in ("one", "two"):
         cluster.group(name=name)
     cluster.member(gated_pod("a", "one"))
-    cluster.state.changed.clear()
+    changed = cluster.state.changes.follow(Change.OBJECT)
     cluster.member(gated_pod("a", "two"))
-    assert cluster.state.members_of(("default", "one")) == []
-    assert {("default", "one"), ("default", "two")} <= cluster.state.changed
+    assert cluster.state.objects.members_of(("default", "one")) == []
+    assert {("default", "one"), ("default", "two")} <= changed
 
 
 def test_changes_name_the_gang_they_are_about() -> None:
     cluster = ClusterStateFeed()
     cluster.job(plan=PLAN)
-    cluster.state.changed.clear()
-    changes = cluster.changes
+    changed, changes = cluster.state.changes.follow(Change.OBJECT), cluster.changes
     cluster.member(own_pod(0))
-    assert cluster.state.changed == {("default", "job")}
-    cluster.state.changed.clear()
+    assert changed == {("default", "job")}
+    changed.clear()
     cluster.member(own_pod(0))
-    assert (cluster.state.changed, cluster.changes) == (set(), changes + 1)
+    assert (changed, cluster.changes) == (set(), changes + 1)
 
 
 def test_a_job_that_is_gone_takes_its_plan_along() -> None:
     cluster = ClusterStateFeed()
     cluster.job(plan=PLAN)
     cluster.job_gone()
-    assert cluster.state.jobs == {}
-    assert cluster.state.plan_of(("default", "job")) is None
+    assert cluster.state.objects.jobs == {}
+    assert cluster.state.objects.plan_of(("default", "job")) is None
     assert cluster.gpus() == [0, 0]
 
 

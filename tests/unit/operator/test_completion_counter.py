@@ -22,7 +22,8 @@ def state() -> Any:
     """The known jobs and groups; nothing has finished."""
     job = SimpleNamespace(uid="train", is_finished=False)
     group = SimpleNamespace(uid="other", plan="a plan")
-    return SimpleNamespace(jobs={KEY: job}, groups={("default", "other"): group})
+    objects = SimpleNamespace(jobs={KEY: job}, groups={("default", "other"): group})
+    return SimpleNamespace(objects=objects)
 
 
 def cluster(*running: Gang, waiting: tuple[Gang, ...] = (), row: int = 1) -> ClusterSnapshot:
@@ -39,7 +40,7 @@ def pools() -> dict[str, BoolArray]:
 def test_a_job_counts_once_when_it_has_left_its_nodes(state: Any) -> None:
     finishes = CompletionCounter(state)
     assert finishes.observe(cluster(TRAIN), pools()) == {}
-    state.jobs[KEY].is_finished = True
+    state.objects.jobs[KEY].is_finished = True
     assert finishes.observe(cluster(), pools()) == {"pool": 1}
     assert finishes.observe(cluster(), pools()) == {}
 
@@ -47,14 +48,14 @@ def test_a_job_counts_once_when_it_has_left_its_nodes(state: Any) -> None:
 def test_a_gang_of_others_counts_when_its_plan_is_gone(state: Any) -> None:
     finishes = CompletionCounter(state)
     finishes.observe(cluster(OTHER), pools())
-    state.groups["default", "other"].plan = None
+    state.objects.groups["default", "other"].plan = None
     assert finishes.observe(cluster(), pools()) == {"pool": 1}
 
 
 def test_a_gang_that_waits_again_has_not_finished(state: Any) -> None:
     finishes = CompletionCounter(state)
     finishes.observe(cluster(OTHER), pools())
-    state.groups["default", "other"].plan = None
+    state.objects.groups["default", "other"].plan = None
     assert finishes.observe(cluster(waiting=(OTHER,)), pools()) == {}
 
 
@@ -63,12 +64,12 @@ def test_a_job_that_starts_again_or_was_deleted_has_not_finished(state: Any) -> 
     finishes.observe(cluster(TRAIN), pools())
     assert finishes.observe(cluster(), pools()) == {}
     finishes.observe(cluster(TRAIN), pools())
-    del state.jobs[KEY]
+    del state.objects.jobs[KEY]
     assert finishes.observe(cluster(), pools()) == {}
 
 
 def test_a_job_on_other_nodes_is_no_pools(state: Any) -> None:
     finishes = CompletionCounter(state)
     finishes.observe(cluster(TRAIN, row=0), pools())
-    state.jobs[KEY].is_finished = True
+    state.objects.jobs[KEY].is_finished = True
     assert finishes.observe(cluster(), pools()) == {}

@@ -244,23 +244,23 @@ class World:
 
     def put_node(self, gpus: int) -> None:
         made = node_manifest(a_node("n1", gpus))
-        self.state.put_node(("", "n1"), through_the_wire(made, wire.V1Node))
+        self.state.nodes.put(("", "n1"), through_the_wire(made, wire.V1Node))
 
     def put_job(self, generation: int) -> None:
         made = served(training_job("job"), "job-uid", generation=generation)
         body = {**made, "status": {**failed_start(), "startFailures": self.start_failures}}
-        self.state.put_job(("default", "job"), through_the_wire(body, wire.CustomObject))
+        self.state.objects.put_job(("default", "job"), through_the_wire(body, wire.CustomObject))
 
     @property
     def job(self) -> JobFacts:
-        return self.state.jobs["default", "job"]
+        return self.state.objects.jobs["default", "job"]
 
     def put_pod(self, name: str, node: str = "n1", **labels: str) -> None:
         """Put a pod of no gang on a node, or with the label of a gang one of that gang."""
         made = served(pod(name, nodeName=node), f"{name}-uid")
         made["metadata"]["labels"] = labels
         made["status"] = {"phase": "Running"}
-        put = self.state.put_member if labels else self.state.put_other_pod
+        put = self.state.objects.put_member if labels else self.state.objects.put_other_pod
         put(("default", name), through_the_wire(made, wire.V1Pod))
 
     def fail(self) -> None:
@@ -279,14 +279,14 @@ class World:
     def serve(self, planned: float) -> None:
         """Have kube-scheduler bind a pod of another gang, planned then."""
         plan = a_plan(self.job, ("n1",), planned=CREATED + planned)
-        self.state.put_job_plan(("default", "other"), PlannedGang("other-uid", True, plan))
+        self.state.objects.put_job_plan(("default", "other"), PlannedGang("other-uid", True, plan))
         for node in ("", "n1"):
             self.put_member(node)
 
     def put_member(self, node: str) -> None:
         made = served(pod("m", nodeName=node, schedulerName="bireme"), "m-uid")
         made["metadata"]["labels"] = {POD_GROUP_LABEL: "other"}
-        self.state.put_member(("default", "m"), through_the_wire(made, wire.V1Pod))
+        self.state.objects.put_member(("default", "m"), through_the_wire(made, wire.V1Pod))
 
     def held(self, after: float) -> str:
         hold = Hold(self.job.gang(0), Reason.WAITING_FOR_CAPACITY, "no room")
@@ -320,15 +320,15 @@ def test_others_may_be_stopped_for_it_again_once_a_pod_that_was_on_its_node_is_g
     world.put_pod("elsewhere", "n2")
     world.put_pod("own", **{POD_GROUP_LABEL: "job"})
     world.fail()
-    world.state.delete_member(("default", "own"))
-    world.state.delete_other_pod(("default", "elsewhere"))
+    world.state.objects.delete_member(("default", "own"))
+    world.state.objects.delete_other_pod(("default", "elsewhere"))
     world.put_pod("newer")
     assert not world.may_preempt(), "what was in the way still is"
-    world.state.delete_other_pod(("default", "other"))
+    world.state.objects.delete_other_pod(("default", "other"))
     assert world.may_preempt()
     world.fail()
     assert not world.may_preempt(), "it was not the one"
-    world.state.delete_member(("default", "member"))
+    world.state.objects.delete_member(("default", "member"))
     assert world.may_preempt()
 
 

@@ -162,8 +162,8 @@ def test_starts_and_ends_of_jobs_are_measured() -> None:
 def ages(job: Any, **plan: Any) -> list[float]:
     """Of the gang of ``job``, none of whose pods exists, 100 s after its creation."""
     state, planned = ClusterState(SchedulingSettings()), replace(a_plan(job), **plan)
-    state.jobs[job.key] = with_plan(job, planned)
-    state.put_job_plan(job.key, PlannedGang(job.uid, True, planned))
+    state.objects.jobs[job.key] = with_plan(job, planned)
+    state.objects.put_job_plan(job.key, PlannedGang(job.uid, True, planned))
     return list(partial_ages(state, CREATED + 100))
 
 

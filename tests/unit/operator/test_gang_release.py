@@ -26,7 +26,7 @@ async def released(patches: list[Any], read: Any) -> tuple[ApiError | None, Asyn
     """Release two pods; return the error, and what waits for the newest version of pods."""
     state = ClusterState(SchedulingSettings())
     for name in ("a", "b"):
-        state.put_member(("default", name), through_the_wire(gated_pod(name), wire.V1Pod))
+        state.objects.put_member(("default", name), through_the_wire(gated_pod(name), wire.V1Pod))
     writes = Mock(patch_pod=AsyncMock(side_effect=patches), get_pod=AsyncMock(side_effect=[read]))
     waits = AsyncMock()
     given = ("work", "actuator", "guests", "events", "start_failures", "troubles")

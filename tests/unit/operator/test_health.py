@@ -29,11 +29,11 @@ class World:
     def put(self, *, gpus: int = 8, **facts: Any) -> None:
         node = a_node("n", gpus, **facts)
         made = through_the_wire(node_manifest(node), wire.V1Node)
-        self.state.put_node(("", "n"), made)
+        self.state.nodes.put(("", "n"), made)
 
     def put_pod(self, gpus: int) -> None:
         made = through_the_wire(pod("p", gpus, nodeName="n"), wire.V1Pod)
-        self.state.put_other_pod(("default", "p"), made)
+        self.state.objects.put_other_pod(("default", "p"), made)
 
     def observe(self, after: float = 0.0) -> None:
         self.clock.advance(after)
@@ -92,7 +92,7 @@ def test_a_cordoned_node_is_unusable_but_not_lost() -> None:
 def test_a_taint_put_on_a_node_makes_it_unusable_for_those_that_do_not_tolerate_it() -> None:
     world = World()
     node = a_node("n", 8, taints=(Taint("maintenance", "", "NoSchedule"),))
-    world.state.put_node(("", "n"), through_the_wire(node_manifest(node), wire.V1Node))
+    world.state.nodes.put(("", "n"), through_the_wire(node_manifest(node), wire.V1Node))
     assert "taint maintenance:NoSchedule" in world.health.unusable("n", ())
     assert world.health.unusable("n", (Toleration("maintenance", "Exists"),)) == ""
     assert world.health.unusable("n", None) == "", "kube-scheduler says so of such pods"

@@ -90,7 +90,7 @@ class Desk:
 
     async def step(self) -> None:
         """Reconcile the job, and carry out what that begins."""
-        self.jobs.reconcile(self.state.jobs[KEY], situation())
+        self.jobs.reconcile(self.state.objects.jobs[KEY], situation())
         for work in self.begun:
             await work
         self.begun.clear()
@@ -120,7 +120,9 @@ def admission(desk: Desk) -> None:
     admits = JobAdmission(
         *parts, settings=OperatorSettings(), epoch=7, dry_runs=cast(DryRuns, NothingToLearn())
     )
-    admits.admit(desk.state.jobs[KEY], Admit(gang, placement, Ranked(gang, 0.5), ""), snapshot)
+    admits.admit(
+        desk.state.objects.jobs[KEY], Admit(gang, placement, Ranked(gang, 0.5), ""), snapshot
+    )
 
 
 async def test_admission_holds_its_places_while_a_report_about_its_wait_is_written() -> None:
@@ -138,7 +140,7 @@ async def test_admission_holds_its_places_while_a_report_about_its_wait_is_writt
     desk.report_is_written.set()
     await admitting
     ((job, plan, wanted),) = desk.admitted
-    assert job is desk.state.jobs[KEY], "over the version that the report made"
+    assert job is desk.state.objects.jobs[KEY], "over the version that the report made"
     assert plan is assumed.plan
     assert (wanted["phase"], wanted["plan"]["epoch"]) == ("Starting", 7)
 
@@ -173,7 +175,7 @@ async def test_counts_of_a_gang_that_starts_are_reported_only_if_that_takes_seco
     desk.phase("Starting", own_pod(0), own_pod(1, "Pending", node=""))
     await desk.step()
     assert desk.reported == []
-    later.assert_called_once_with(5.0, desk.state.requeue, KEY)
+    later.assert_called_once_with(5.0, desk.state.changes.requeue, KEY)
     desk.clock.advance(4.9)
     await desk.step()
     assert desk.reported == []

@@ -50,7 +50,9 @@ class World:
         self.clock = ManualClock()
         self.state = ClusterState(SchedulingSettings())
         for node in nodes:
-            self.state.put_node(("", node.name), through_the_wire(node_manifest(node), wire.V1Node))
+            self.state.nodes.put(
+                ("", node.name), through_the_wire(node_manifest(node), wire.V1Node)
+            )
         self.events: list[tuple[Any, ...]] = []
         self.metrics = OperatorMetrics()
         self.troubles = NodeHealthHistory(
@@ -82,7 +84,7 @@ class World:
         """The nodes that a gang is kept from; without one, that of a namespace without trouble."""
         self.troubles.review()
         around = self.troubles.avoid_nodes(gang or a_gang("other", namespace="other"))
-        table = self.state.node_table
+        table = self.state.nodes.table
         mask = feasible(around.tasks[0].constraints, table)
         return [name for name, usable in zip(table.names, mask, strict=True) if not usable]
 
@@ -200,10 +202,10 @@ def test_a_node_that_comes_back_under_the_name_of_a_deleted_one_has_no_past() ->
     world = World(nodes_of(TEN))
     world.refuse("n1", "one", "two")
     assert world.avoided() == ["n1"]
-    world.state.delete_node(("", "n1"))
+    world.state.nodes.delete(("", "n1"))
     assert world.suspected() == {}
     made = node_manifest(a_node("n1", 8))
-    world.state.put_node(("", "n1"), through_the_wire(made, wire.V1Node))
+    world.state.nodes.put(("", "n1"), through_the_wire(made, wire.V1Node))
     assert world.avoided() == []
 
 
@@ -263,7 +265,7 @@ def explained(world: World, gang: Gang, reason: Reason, used_gpus: int = 0) -> s
 
 
 def snapshot_of(world: World, used_gpus: int) -> ClusterSnapshot:
-    snapshot = a_snapshot(world.state.node_table.nodes)
+    snapshot = a_snapshot(world.state.nodes.table.nodes)
     used = snapshot.used.copy()
     used[:, snapshot.nodes.axis.column(GPU)] += used_gpus
     return replace(snapshot, used=used)

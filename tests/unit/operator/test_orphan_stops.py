@@ -28,12 +28,12 @@ async def test_a_group_does_not_stop_for_orphans_of_its_name_that_have_gone_mean
     running = {held.gang.uid: held for held in cluster.snapshot().running}
     assert running.keys() == {"group-group", "default/group/orphans/other"}
     (waiting,) = (gang for gang in cluster.waiting() if gang.kind == "TrainingJob")
-    groups = dict(cluster.state.groups)
+    groups = dict(cluster.state.objects.groups)
 
     stop = Preempt(running["default/group/orphans/other"], waiting, "")
     for is_there, stopping in ((True, {stop.gang.uid}), (False, set[str]())):
         if not is_there:
-            cluster.state.delete_member(("default", orphan["metadata"]["name"]))
+            cluster.state.objects.delete_member(("default", orphan["metadata"]["name"]))
         preemptions = Preemptions(
             cluster.state,
             writes=Mock(list_budgets=AsyncMock(side_effect=ApiError(500, "", ""))),

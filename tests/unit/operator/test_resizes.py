@@ -80,7 +80,7 @@ class Desk:
         rows = np.flatnonzero(counts)
         placement = Placement((TaskPlacement("worker", rows, np.array(counts)[rows]),), "", "")
         resize = Resize(running, placement, "why", Reason.GROWN)
-        self.resizes.carry_out(resize, self.cluster.snapshot(), dict(self.state.jobs))
+        self.resizes.carry_out(resize, self.cluster.snapshot(), dict(self.state.objects.jobs))
 
 
 @pytest.mark.parametrize("counts", [(2, 3), (2, 0), (1, 0)])
@@ -125,7 +125,7 @@ def test_the_replica_where_the_others_meet_is_never_given_up() -> None:
 
 def test_a_gang_without_a_lost_replica_is_smaller_and_no_smaller_than_that() -> None:
     desk = Desk()
-    view = desk.state.view(KEY)
+    view = desk.state.views.get(KEY)
     assert view is not None
     assert desk.resizes.repair(JOB, view, situation(lost="n1"))
     (assumed,) = desk.assumed
@@ -137,7 +137,7 @@ def test_a_gang_without_a_lost_replica_is_smaller_and_no_smaller_than_that() -> 
 def test_a_replica_that_is_given_up_because_it_failed_is_trouble_with_its_node() -> None:
     desk = Desk()
     desk.cluster.member(pod_manifest(JOB, PLAN, PLAN.members[1], "Failed"))
-    view = desk.state.view(KEY)
+    view = desk.state.views.get(KEY)
     assert view is not None
     assert desk.resizes.repair(JOB, view, situation())
     namespace, failed = desk.troubles.observe_pods.call_args.args
@@ -147,7 +147,7 @@ def test_a_replica_that_is_given_up_because_it_failed_is_trouble_with_its_node()
 def test_a_replica_is_not_made_from_templates_that_were_edited_since_the_plan() -> None:
     desk = Desk()
     desk.cluster.gone(pod_manifest(JOB, PLAN, PLAN.members[2]))
-    view = desk.state.view(KEY)
+    view = desk.state.views.get(KEY)
     assert view is not None
     edited = a_job(
         {**WORKERS, "template": task("worker", gpus=1)["template"]},
@@ -161,7 +161,7 @@ def test_a_replica_is_not_made_from_templates_that_were_edited_since_the_plan() 
 def test_the_status_of_a_gang_says_the_size_it_has_now() -> None:
     desk = Desk()
     view = a_view(JOB, PLAN, running(JOB, PLAN))
-    reported = status.with_size({"gpus": 2}, view, desk.state.node_table)
+    reported = status.with_size({"gpus": 2}, view, desk.state.nodes.table)
     assert (reported["gpus"], reported["placement"]["nodes"]) == (6, 2)
 
 

@@ -132,6 +132,6 @@ def test_stalled_gangs_are_counted_by_queue_and_reason() -> None:
     for name, progress in (("hung", reported(100)), ("fine", reported(9000)), ("mute", None)):
         job = a_job(WORKERS, name=name, queue="q", status=job_status(progress=progress))
         plan = replace(a_plan(job), queue="q")
-        state.jobs[job.key] = with_plan(job, plan)
-        state.put_job_plan(job.key, PlannedGang(job.uid, True, plan))
+        state.objects.jobs[job.key] = with_plan(job, plan)
+        state.objects.put_job_plan(job.key, PlannedGang(job.uid, True, plan))
     assert stall_counts(state, CREATED + 9000, AFTER) == {("q", "NoProgress"): 1}
