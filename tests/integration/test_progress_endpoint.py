@@ -168,7 +168,7 @@ async def test_bad_bodies_are_refused_by_name(place: Place) -> None:
     code, why = await answered(first, body={"trainerStatus": {"progressPercentage": "half"}})
     assert (code, "progressPercentage" in why) == (400, True)
     code, why = await answered(first, data=b"{")
-    assert (code, "no report" in why) == (400, True)
+    assert (code, "not a report" in why) == (400, True)
     code, why = await answered(second, data=b" " * 20_000)
     assert (code, "16384 bytes" in why) == (413, True)
 

@@ -71,15 +71,15 @@ def test_what_is_no_finite_number_is_refused_by_name(value: str) -> None:
 @pytest.mark.parametrize(
     ("body", "why"),
     [
-        (b"", "no report"),
-        (b"[]", "no report"),
+        (b"", "not a report"),
+        (b"[]", "not a report"),
         (b"{}", "trainerStatus"),
-        (b'{"trainerStatus": {"progressPercentage": NaN}}', "no report"),
-        (b'{"trainerStatus": {"progressPercentage": 1e999}}', "no report"),
+        (b'{"trainerStatus": {"progressPercentage": NaN}}', "not a report"),
+        (b'{"trainerStatus": {"progressPercentage": 1e999}}', "not a report"),
         (sent(progressPercentage="half"), "progressPercentage"),
         (sent(metrics=[{"name": "loss"}]), "value"),
         (sent(metrics=[metric("x", 1)] * 65), "metrics has 65 entries"),
-        (b"[" * 8000, "no report"),
+        (b"[" * 8000, "not a report"),
     ],
 )
 def test_bodies_that_are_no_report_are_refused(body: bytes, why: str) -> None:
