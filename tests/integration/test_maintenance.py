@@ -133,7 +133,7 @@ async def test_what_runs_there_is_moved_and_what_waits_says_why(
             f"may not use node {there} because of maintenance from"
             in status(api, "wide")["message"]
         )
-        await until(lambda: "kept off node" in status(api, "next").get("message", ""))
+        await until(lambda: "may not use node" in status(api, "next").get("message", ""))
         assert status(api, "next")["reason"] == "WaitingForCapacity"
         api.store.delete(JOBS, ("default", "wide"), {})
         announce(api, there, "2000-01-01T00:00:00Z/2001-01-01T00:00:00Z")  # it is over

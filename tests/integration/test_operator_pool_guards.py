@@ -57,7 +57,7 @@ async def test_a_forecast_above_max_raises_to_max_and_says_so(
     async with leads(api, tmp_path):
         await scaling(api, "True AtFloor")
         put_forecast(api, wall_clock(), [50.0] * 48)
-        assert "max is 3" in await scaling(api, "True AtMax")
+        assert "3 nodes, the maximum" in await scaling(api, "True AtMax")
     assert pool.most == 3
 
 

@@ -72,14 +72,19 @@ def add_series_arguments(parser: argparse._ActionsContainer, *, required: bool) 
     """Add the arguments that choose the series and how it is read."""
     add = parser.add_argument
     add("--series", type=Path, required=required, metavar="FILE", help="CSV or plain numbers")
-    add("--column", metavar="C", help="column: its name, or its number from 1 on")
+    add("--column", metavar="C", help="name of the column, or its number from 1 on")
     add(
         "--step",
         type=seconds,
         metavar="TIME",
         help="length of an interval: 5m, 1h, 1d; rows with times are gathered into intervals",
     )
-    add("--reduce", choices=REDUCTIONS, default="mean", help="how; default: %(default)s")
+    add(
+        "--reduce",
+        choices=REDUCTIONS,
+        default="mean",
+        help="way of gathering rows; default: %(default)s",
+    )
     add(
         "--period",
         metavar="TIMES",

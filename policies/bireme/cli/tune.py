@@ -95,7 +95,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_seconds,
         default=MIN_DAYS,
         metavar="DAYS",
-        help="minimum size of a test that can be won; default: %(default)g",
+        help="minimum days of the test; in a shorter test nothing wins; default: %(default)g",
     )
     add("--json", metavar="FILE", help="write the verdict; - for standard output, and no table")
 

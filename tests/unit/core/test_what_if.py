@@ -284,7 +284,7 @@ def test_no_part_of_an_answer_holds_the_name_of_a_gang_that_may_not_be_read() ->
 def test_nothing_is_answered_about_a_namespace_that_may_not_be_read() -> None:
     # Its messages name the gangs of that namespace, and its name may be taken there.
     gang = lasting("r0", 60.0, arrived=NOW, namespace="team-0")
-    with pytest.raises(WhatIfError, match="namespace: 'team-0' may not be read"):
+    with pytest.raises(WhatIfError, match="namespace: you may not read 'team-0'"):
         asked(cluster(ends=[600.0]), gang, readable={"default"})
 
 
