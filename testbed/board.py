@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
@@ -36,6 +37,13 @@ def board(*arguments: str, log: Path) -> Iterator[str]:
         finally:
             program.terminate()
             program.wait(20)
+
+
+def processor_seconds() -> float:
+    """Return the processor time that the boards of this program have taken."""
+    boards = [each for each in psutil.Process().children() if "bireme.cli" in each.cmdline()]
+    times = [each.cpu_times() for each in boards]
+    return float(sum(each.user + each.system for each in times))
 
 
 @contextmanager
@@ -99,12 +107,13 @@ class Visitor:
 
         It is loaded in two of them, one of each colour scheme and width.
         """
-        for scheme, first, second in (("light", WIDEST, NARROWEST), ("dark", NARROWEST, WIDEST)):
+        for scheme in ("light", "dark"):
+            widths = (WIDEST, NARROWEST) if scheme == "light" else (NARROWEST, WIDEST)
             self.page.emulate_media(color_scheme=scheme)
-            self.page.set_viewport_size({"width": first, "height": 900})
+            self.page.set_viewport_size({"width": widths[0], "height": 900})
             self.open(path)
             self.page.evaluate(Axe().axe_script)
-            for width in (first, second):
+            for width in widths:
                 self.page.set_viewport_size({"width": width, "height": 900})
                 found = self.page.evaluate(_VIOLATIONS)
                 words = [f"{each['id']}: {each['nodes'][0]['html'][:200]}" for each in found]

@@ -6,18 +6,19 @@ its place.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from itertools import count
 from typing import Final, NamedTuple
 
-from testbed.controlplane.api import Api
+from testbed.controlplane.api import Api, Manifest
 from testbed.controlplane.cluster import Cluster
 from testbed.controlplane.errors import ControlPlaneError
 
 EMPTY_SECONDS: Final = 40.0
+LIST_SECONDS: Final = 10.0
 POLL_SECONDS: Final = 0.1
 _PASSES: Final = 20
 """Passes over what remains, after which all kinds are looked through again."""
@@ -77,19 +78,10 @@ def collections(api: Api) -> list[str]:
 
 
 def inventory(api: Api, paths: list[str]) -> dict[Key, _Meta]:
-    """Return the objects of these collections; a collection that has gone has none.
-
-    Raises:
-        ControlPlaneError: a collection could not be listed, as while its kind is being removed.
-    """
+    """Return the objects of these collections; a collection that has gone has none."""
     contents = {}
     for path in paths:
-        reply = api.request("GET", path, headers={"Accept": _METADATA})
-        if reply.status == HTTPStatus.NOT_FOUND:
-            continue
-        if reply.status != HTTPStatus.OK:
-            raise ControlPlaneError(f"GET {path} was answered with {reply.status}")
-        for item in reply.json()["items"] or ():
+        for item in _list(api, path):
             meta = item["metadata"]
             contents[Key(path, meta.get("namespace", ""), meta["name"])] = _Meta(
                 meta["uid"],
@@ -98,6 +90,20 @@ def inventory(api: Api, paths: list[str]) -> dict[Key, _Meta]:
                 bool(meta.get("finalizers")),
             )
     return contents
+
+
+def _list(api: Api, path: str) -> Sequence[Manifest]:
+    deadline_seconds = time.monotonic() + LIST_SECONDS
+    while True:
+        reply = api.request("GET", path, headers={"Accept": _METADATA})
+        if reply.status == HTTPStatus.OK:
+            return reply.json()["items"] or ()
+        if reply.status == HTTPStatus.NOT_FOUND:
+            return ()
+        # The storage of a kind that was just defined begins a moment later.
+        if time.monotonic() > deadline_seconds:
+            raise ControlPlaneError(f"GET {path} was answered with {reply.status}")
+        time.sleep(POLL_SECONDS)
 
 
 @dataclass
@@ -157,11 +163,7 @@ class _Member:
             if time.monotonic() > deadline_seconds:
                 return False
             everything = not remaining or number % _PASSES == 0
-            try:
-                contents = inventory(api, collections(api) if everything else remaining)
-            except ControlPlaneError:
-                time.sleep(POLL_SECONDS)
-                continue
+            contents = inventory(api, collections(api) if everything else remaining)
             foreign = {k: meta for k, meta in contents.items() if _is_foreign(k, meta, own)}
             if everything and not foreign:
                 return _is_unchanged(contents, own)

@@ -105,10 +105,7 @@ class Tenant:
 
     def _delete_all(self, kind: str, **options: Any) -> None:
         """Delete all objects of a kind, where the cluster has that kind."""
-        path = self.path(kind)
-        first = self.cluster.api.request("GET", f"{path}?limit=1")
-        if first.status == 200 and first.json()["items"]:
-            self.cluster.api.request("DELETE", path, options)
+        self.cluster.api.request("DELETE", self.path(kind), options)
 
     # --- objects ---------------------------------------------------------------------------
 
