@@ -4,6 +4,7 @@ Property tests judge what is computed; how long a busy machine takes for it is n
 """
 
 import asyncio
+from collections import deque
 from typing import Any
 
 import pytest
@@ -70,6 +71,9 @@ class TierScheduling(LoadScheduling):  # type: ignore[misc]  # xdist has no type
     def __init__(self, config: pytest.Config, log: Any) -> None:
         super().__init__(config, log)
         self._file_of: dict[WorkerController, str] = {}
+        self._by_file: dict[str, deque[int]] = {}
+        self._grouped = 0
+        """Number of tests in ``_by_file``, which are those of ``pending``."""
 
     def _send_tests(self, node: WorkerController, num: int) -> None:
         chosen = [self._take(node) for _ in range(min(num, len(self.pending)))]
@@ -78,9 +82,8 @@ class TierScheduling(LoadScheduling):  # type: ignore[misc]  # xdist has no type
             node.send_runtest_some(chosen)
 
     def _take(self, node: WorkerController) -> int:
-        first: dict[str, int] = {}
-        for pending in self.pending:
-            first.setdefault(self._file(pending), pending)
+        if self._grouped != len(self.pending):  # at first, and when a worker has died
+            self._group()
         taken = {file for other, file in self._file_of.items() if other is not node}
         preferred = PREFERRED_TIERS.get(node.gateway.id, "cluster")
 
@@ -89,11 +92,20 @@ class TierScheduling(LoadScheduling):  # type: ignore[misc]  # xdist has no type
             is_mine = file == self._file_of.get(node)
             return not is_mine, _tier(file) != preferred, file in taken, file != NODE_FOLDER
 
-        file = min(first, key=cost)
+        file = min(self._by_file, key=cost)
         self._file_of[node] = file
-        index = first[file]
+        index = self._by_file[file].popleft()
+        if not self._by_file[file]:
+            del self._by_file[file]
+        self._grouped -= 1
         self.pending.remove(index)
         return index
+
+    def _group(self) -> None:
+        self._by_file.clear()
+        for index in self.pending:
+            self._by_file.setdefault(self._file(index), deque()).append(index)
+        self._grouped = len(self.pending)
 
     def _file(self, index: int) -> str:
         assert self.collection is not None

@@ -122,6 +122,8 @@ class Cluster:
 
     def stop(self) -> None:
         """End every process of the cluster and remove its folder; stopping twice is fine."""
+        if api := self.__dict__.pop("api", None):
+            api.close()
         if self._node_folder.exists():
             self.node.stop()
         kill_from(self._folder)

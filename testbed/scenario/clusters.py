@@ -3,7 +3,7 @@
 import json
 import os
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -11,12 +11,45 @@ from typing import Any, Final
 from bireme.kube import crd
 from testbed.controlplane.cluster import Cluster
 from testbed.controlplane.nodes import fake_nodes
+from testbed.controlplane.pool import ClusterPool
 from testbed.controlplane.stack import BiremeStack
 from testbed.scenario.manifests import queue
 from testbed.scenario.promises import judged
 
 PATIENT: Final[Mapping[str, str]] = {"BIREME_LEASE_DURATION_SECONDS": "60"}
 """For stories without a second operator: a machine that stood still for ten seconds ends none."""
+
+
+_pools: Final[list[ClusterPool]] = []
+
+
+@contextmanager
+def pooled() -> Iterator[ClusterPool]:
+    """Have clusters of this module come from one pool within the block, and end with it."""
+    pool = ClusterPool()
+    _pools.append(pool)
+    try:
+        yield pool
+    finally:
+        _pools.remove(pool)
+        pool.stop_idle()
+
+
+@contextmanager
+def bare_cluster(
+    purpose: str, furnish: Callable[[Cluster], None] | None = None
+) -> Iterator[Cluster]:
+    """A cluster without nodes; ``furnish`` adds definitions of kinds to it.
+
+    Within :func:`pooled` it may have served others before, and it may serve others afterwards.
+    """
+    pool = _pools[-1] if _pools else ClusterPool()
+    try:
+        with pool.borrow(f"{purpose}-{os.getpid()}-{secrets.token_hex(2)}", furnish) as cluster:
+            yield cluster
+    finally:
+        if pool not in _pools:
+            pool.stop_idle()
 
 
 @contextmanager
@@ -26,15 +59,9 @@ def gpu_cluster(purpose: str, nodes: int = 4, gpus: int = 8, **terms: Any) -> It
     With ``nodes=0`` the cluster has none, for tests that bring their own. Its history is judged,
     by the ``terms`` of :func:`testbed.scenario.promises.judged`.
     """
-    name = f"{purpose}-{os.getpid()}-{secrets.token_hex(2)}"
-    with Cluster.start(name) as cluster:
+    with bare_cluster(purpose, install_api) as cluster:
         if nodes:
             cluster.add_nodes(fake_nodes(nodes, gpus=gpus, racks=min(2, nodes)))
-        install_api(cluster)
-        # The garbage collector looks for new kinds every 30 s only, and at its start.
-        controllers = cluster.component("kube-controller-manager")
-        controllers.stop()
-        controllers.start()
         with judged(cluster, **terms):
             cluster.kubectl("apply", "-f", "-", input=json.dumps(queue("default")))
             yield cluster

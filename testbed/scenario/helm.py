@@ -21,6 +21,7 @@ from testbed.controlplane.cluster import Cluster
 from testbed.controlplane.kwokctl import Arguments
 from testbed.controlplane.process import free_ports
 from testbed.controlplane.stack import BiremeStack
+from testbed.scenario.clusters import bare_cluster
 from testbed.scenario.promises import judged
 
 CHART: Final = Path(__file__).parents[2] / "charts" / "bireme"
@@ -139,8 +140,11 @@ def installed(
 
     ``arguments`` are more flags for its components.
     """
-    name = f"{purpose}-{secrets.token_hex(4)}"
-    with Cluster.start(name, arguments=arguments) as cluster:
+    with (
+        bare_cluster(purpose)
+        if arguments is None
+        else Cluster.start(f"{purpose}-{secrets.token_hex(4)}", arguments=arguments) as cluster
+    ):
         cluster.add_nodes(nodes)
         install(cluster, helm, chart=chart)
         with judged(cluster):

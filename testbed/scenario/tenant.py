@@ -1,6 +1,5 @@
 """One namespace as its user sees it: create, read, wait, delete."""
 
-import json
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -86,7 +85,7 @@ class Tenant:
 
     def leave(self) -> None:
         self.clear()
-        self.cluster.kubectl("delete", "namespace", self.namespace, "--wait=false")
+        self.cluster.api.request("DELETE", f"/api/v1/namespaces/{self.namespace}")
         for made in self._shared:
             self.delete(made["kind"], made["metadata"]["name"])
 
@@ -94,16 +93,19 @@ class Tenant:
         """Delete what the tenant has, and return when none of its pods is left."""
         if history := history_of(self.cluster):
             history.forgive(self.namespace)
-        everything = ("--all", "-n", self.namespace, "--wait=false")
-        kinds = "trainingjobs,podgroups,jobs,statefulsets,services"
-        self.cluster.kubectl("delete", kinds, *everything, check=False)
+        for kind in ("TrainingJob", "PodGroup", "Job", "StatefulSet", "Service"):
+            self._delete_all(kind, propagationPolicy="Background")
 
         def left() -> list[str]:
             # By force: no kubelet confirms the end of a pod whose fake node is gone.
-            self.cluster.kubectl("delete", "pods", *everything, "--force", check=False)
+            self._delete_all("Pod", gracePeriodSeconds=0)
             return [pod["metadata"]["name"] for pod in self.pods()]
 
         self.eventually(left, lambda names: not names)
+
+    def _delete_all(self, kind: str, **options: Any) -> None:
+        """Delete all objects of a kind, where the cluster has that kind."""
+        self.cluster.api.request("DELETE", self.path(kind), options)
 
     # --- objects ---------------------------------------------------------------------------
 
@@ -160,11 +162,8 @@ class Tenant:
 
     def patch(self, kind: str, name: str, change: Manifest, subresource: str = "") -> None:
         """Merge ``change`` into an object, or into ``status`` or another subresource of it."""
-        scope = () if kind in CLUSTER_PLURALS else ("-n", self.namespace)
-        if subresource:
-            scope = (*scope, f"--subresource={subresource}")
-        arguments = ("patch", kind, name, "--type=merge", "-p", json.dumps(change))
-        self.cluster.kubectl(*arguments, *scope)
+        path = self.path(kind, name)
+        self.cluster.api.patch(f"{path}/{subresource}" if subresource else path, change)
 
     # --- what came of them -----------------------------------------------------------------
 

@@ -63,8 +63,9 @@ def with_container(rendezvous: str = "none", **fields: object) -> Manifest:
     ],
 )
 def test_impossible_shape_is_refused_by_the_api_server_in_plain_words(
-    tenant: Tenant, bad: Manifest, words: str
+    stack: BiremeStack, bad: Manifest, words: str
 ) -> None:
+    tenant = Tenant(stack.cluster, "default")
     assert words in tenant.refusal(training_job("bad", bad))
     assert tenant.find("TrainingJob", "bad") is None
 

@@ -155,17 +155,18 @@ def test_forecast_account_reads_pools_and_writes_their_status_and_may_do_nothing
 
 
 def test_crds_and_what_they_describe_stay_when_the_release_is_uninstalled(
-    own_cluster: Cluster, helm: Helm
+    cluster: Cluster, helm: Helm
 ) -> None:
     where = ("--namespace=bireme-system",)
-    done = helm("install", "bireme", str(CHART), "--create-namespace", *where, cluster=own_cluster)
+    done = helm("install", "bireme", str(CHART), "--create-namespace", *where, cluster=cluster)
     assert done.returncode == 0, done.stderr
-    assert own_cluster.kubectl("get", "crd", "-o", "name").count("bireme.dev") == len(
+    assert cluster.kubectl("get", "crd", "-o", "name").count("bireme.dev") == len(
         list((CHART / "files" / "crds").iterdir())
     )
-    own_cluster.api.post("/apis/bireme.dev/v1alpha1/queues", queue("kept"))
-    done = helm("uninstall", "bireme", *where, cluster=own_cluster)
+    cluster.api.post("/apis/bireme.dev/v1alpha1/queues", queue("kept"))
+    done = helm("uninstall", "bireme", *where, cluster=cluster)
     assert done.returncode == 0, done.stderr
-    assert own_cluster.api.get("/apis/bireme.dev/v1alpha1/queues/kept")
-    again = helm("install", "bireme", str(CHART), *where, cluster=own_cluster)
+    assert cluster.api.get("/apis/bireme.dev/v1alpha1/queues/kept")
+    again = helm("install", "bireme", str(CHART), *where, cluster=cluster)
     assert again.returncode == 0, again.stderr
+    assert helm("uninstall", "bireme", *where, cluster=cluster).returncode == 0

@@ -20,10 +20,13 @@ from testbed.controlplane.binaries import KUBERNETES_VERSION
 from testbed.controlplane.cluster import Cluster, clusters_folder, known_clusters, stop_orphans
 from testbed.controlplane.errors import ControlPlaneError
 from testbed.controlplane.nodes import fake_nodes
+from testbed.controlplane.pool import ClusterPool, collections, inventory
 from testbed.controlplane.process import answers, ended, processes_from
 from testbed.controlplane.stack import BiremeStack
 from testbed.controlplane.waiting import wait_until
 from testbed.scenario import promises
+from testbed.scenario.manifests import queue
+from tests.cluster.conftest import unique_name
 
 ROOT = Path(__file__).parents[2]
 CRDS = ROOT / "charts" / "bireme" / "files" / "crds"
@@ -223,39 +226,72 @@ def test_stack_starts_every_program_and_a_second_operator(
     assert all(ended(pid) for pid in pids)
 
 
-def test_clusters_stand_side_by_side_and_leave_nothing_behind(
-    cluster: Cluster, own_cluster: Cluster
-) -> None:
-    cluster.create_namespace("only-here")
-    assert "only-here" in cluster.kubectl("get", "namespaces")
-    assert "only-here" not in own_cluster.kubectl("get", "namespaces")
+def fill(cluster: Cluster) -> None:
+    """Leave much behind: a kind, objects that wait for a finalizer, a policy that refuses all."""
+    post, finalizers = cluster.api.post, {"finalizers": ["example.com/never"]}
+    cluster.add_nodes(fake_nodes(2, racks=1, prefix="left"))
+    cluster.kubectl("apply", "--server-side", "-f", str(CRDS))
+    namespace = cluster.create_namespace("left")
+    here = {"metadata": {"name": "left", **finalizers}}
+    post("/apis/bireme.dev/v1alpha1/queues", {**queue("left"), **here})
+    for where in (namespace, "default"):
+        post(f"/api/v1/namespaces/{where}/configmaps", here)
+        left = pod("left", schedulerName="nobody")
+        left["metadata"] |= finalizers
+        create(cluster, where, left)
+    rule = {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*/*"]}
+    policies = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic"
+    constraints = {"resourceRules": [{**rule, "resources": ["pods"]}]}
+    spec = {"matchConstraints": constraints, "validations": [{"expression": "false"}]}
+    post(f"{policies}ies", {"metadata": {"name": "left"}, "spec": spec})
+    bound = {"policyName": "left", "validationActions": ["Deny"]}
+    post(f"{policies}ybindings", {"metadata": {"name": "left"}, "spec": bound})
 
-    folder = clusters_folder() / own_cluster.name
+
+def test_cluster_that_is_returned_is_emptied_for_the_next_and_stopped_if_its_own_was_changed(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = ClusterPool()
+    with pool.borrow(unique_name("pool")) as own:
+        name, before = own.name, inventory(own.api, collections(own.api)).keys()
+        fill(own)
+        assert cluster.api.request("GET", "/api/v1/namespaces/left").status == 404
+    with pool.borrow(unique_name("pool")) as own:
+        assert own.name == name
+        assert inventory(own.api, collections(own.api)).keys() == before
+        own.kubectl("label", "namespace", "default", "left=behind")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise ControlPlaneError("another is started")
+
+    folder = clusters_folder() / name
     assert len(processes_from(folder)) == 5
-    own_cluster.stop()
+    monkeypatch.setattr(Cluster, "start", refuse)
+    with pytest.raises(ControlPlaneError, match="another is started"), pool.borrow("next"):
+        pass
     assert processes_from(folder) == {}
-    assert own_cluster.name not in known_clusters()
+    assert name not in known_clusters()
     assert cluster.api.get("/version")["gitVersion"] == KUBERNETES_VERSION
 
 
-def test_component_that_was_stopped_comes_back_and_old_watches_expire(own_cluster: Cluster) -> None:
-    server = own_cluster.component("kube-apiserver")
-    own_cluster.create_namespace("kept")
-    version = own_cluster.api.get("/api/v1/namespaces?limit=1")["metadata"]["resourceVersion"]
+def test_component_that_was_stopped_comes_back_and_old_watches_expire(cluster: Cluster) -> None:
+    server = cluster.component("kube-apiserver")
+    cluster.create_namespace("kept")
+    version = cluster.api.get("/api/v1/namespaces?limit=1")["metadata"]["resourceVersion"]
     first_pid = server.pid
     server.stop()
     assert server.pid is None
     with pytest.raises(ConnectionRefusedError):
-        own_cluster.api.get("/version")
+        cluster.api.get("/version")
 
     server.start()
     assert server.pid not in (None, first_pid)
-    own_cluster.kubectl("label", "namespace", "kept", "a=b")
-    assert own_cluster.expire_watches() > int(version)
+    cluster.kubectl("label", "namespace", "kept", "a=b")
+    assert cluster.expire_watches() > int(version)
     query = f"watch=1&timeoutSeconds=1&resourceVersion={version}"
-    reply = own_cluster.api.request("GET", f"/api/v1/namespaces?{query}")
+    reply = cluster.api.request("GET", f"/api/v1/namespaces?{query}")
     assert reply.json()["object"]["code"] == 410
-    assert "kept" in own_cluster.kubectl("get", "namespaces")
+    assert "kept" in cluster.kubectl("get", "namespaces")
 
 
 def test_cluster_of_a_killed_program_is_cleared_away(tmp_path: Path) -> None:

@@ -5,14 +5,15 @@ known to work, and against the policies of the chart.
 """
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
 import pytest
 import yaml
 
+from testbed.controlplane.api import JSON, JSON_PATCH, MERGE_PATCH
 from testbed.controlplane.nodes import fake_nodes
 from testbed.controlplane.stack import BiremeStack
 from testbed.scenario import helm as scenario_helm
@@ -66,13 +67,13 @@ def tenant(installed: BiremeStack) -> Iterator[Tenant]:
     cluster = installed.cluster
     with Tenant.staying(cluster, installed.log_tails) as tenant:
         rule = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
-        head = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role"}
-        role = {**head, "metadata": {"name": "owner"}, "rules": [rule]}
-        where = f"--namespace={tenant.namespace}"
-        cluster.kubectl("create", "-f", "-", where, input=json.dumps(role))
-        cluster.kubectl("create", "rolebinding", "ann", "--role=owner", "--user=ann", where)
-        asked = ("auth", "can-i", "create", "pods/binding", where, *ANN)
-        tenant.eventually(lambda: cluster.kubectl(*asked, check=False), lambda s: s[:3] == "yes")
+        rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{tenant.namespace}"
+        api, named = cluster.api, {"metadata": {"name": "owner"}}
+        api.post(f"{rbac}/roles", {**named, "rules": [rule]})
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "owner"}
+        subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "ann"}
+        api.post(f"{rbac}/rolebindings", {**named, "roleRef": role, "subjects": [subject]})
+        until("created", tried, tenant, pod("probe", gpus=0), *ANN)
         yield tenant
 
 
@@ -83,24 +84,38 @@ def said(tenant: Tenant, *arguments: str, manifest: Manifest | None = None) -> s
     return tenant.cluster.kubectl(*arguments, where, input=text, check=False)
 
 
+def answer_to(
+    tenant: Tenant, method: str, path: str, body: object, who: Sequence[str], content: str = JSON
+) -> str:
+    """Return ``created`` or ``patched``, or the API server's message to ``who``."""
+    headers = {"Content-Type": content}
+    for flag in who:
+        name, _, value = flag.partition("=")
+        headers[{"--as": "Impersonate-User", "--as-group": "Impersonate-Group"}[name]] = value
+    reply = tenant.cluster.api.request(method, path, body, headers)
+    word = {200: "patched", 201: "created"}.get(reply.status)
+    return word or str(reply.json()["message"])
+
+
 def tried(tenant: Tenant, manifest: Manifest, *who: str) -> str:
     """Return the answer to a creation that changes nothing."""
-    return said(tenant, "create", "-f", "-", DRY_RUN, *who, manifest=manifest)
+    path = f"{tenant.path(manifest['kind'])}?dryRun=All&fieldValidation=Strict"
+    return answer_to(tenant, "POST", path, manifest, who)
 
 
-def patched(tenant: Tenant, kind: str, name: str, change: object, *who: str) -> str:
-    form = "json" if isinstance(change, list) else "merge"
-    arguments = ("patch", kind, name, f"--type={form}", "-p", json.dumps(change))
-    return said(tenant, *arguments, *who)
+def patched(
+    tenant: Tenant, kind: str, name: str, change: object, *who: str, status: bool = False
+) -> str:
+    """Return the answer to a change; ``DRY_RUN`` among ``who`` leaves the object as it was.
 
-
-def status_patched(tenant: Tenant, path: str, change: Manifest, who: str) -> str:
-    """Return the answer to a patch of the status at ``path``; kubectl would read it first."""
-    head = {"Content-Type": "application/merge-patch+json", "Impersonate-User": who}
-    with closing(tenant.cluster.api.connect()) as connection:
-        where = f"{path}/status?dryRun=All"
-        connection.request("PATCH", where, json.dumps({"status": change}), head)
-        return connection.getresponse().read().decode()
+    kubectl would read the object first, which not everybody may.
+    """
+    path = tenant.path(kind, name) + ("/status" if status else "")
+    if DRY_RUN in who:
+        path += "?dryRun=All"
+    callers = [flag for flag in who if flag != DRY_RUN]
+    form = JSON_PATCH if isinstance(change, list) else MERGE_PATCH
+    return answer_to(tenant, "PATCH", path, change, callers, form)
 
 
 def until(words: str, answer: Callable[..., str], *arguments: Any) -> None:
@@ -108,23 +123,29 @@ def until(words: str, answer: Callable[..., str], *arguments: Any) -> None:
     eventually(lambda: answer(*arguments), lambda text: words in text)
 
 
+def label_namespace(tenant: Tenant, name: str, value: str) -> None:
+    path = f"/api/v1/namespaces/{tenant.namespace}"
+    tenant.cluster.api.patch(path, {"metadata": {"labels": {name: value}}})
+
+
 def enforced(tenant: Tenant) -> None:
     """Label the namespace, and return when the API server acts on it."""
-    tenant.cluster.kubectl("label", "namespace", tenant.namespace, "bireme.dev/enforce=true")
+    label_namespace(tenant, "bireme.dev/enforce", "true")
     until("keeps its queues", tried, tenant, pod("probe", gpus=1))
 
 
 @contextmanager
 def without(tenant: Tenant, policy: str) -> Iterator[None]:
     """Take the binding of a policy away within the block, as administrators do for a repair."""
-    cluster, kind = tenant.cluster, "validatingadmissionpolicybinding"
-    found = json.loads(cluster.kubectl("get", kind, policy, "-o=json"))
+    api = tenant.cluster.api
+    path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+    found = api.get(f"{path}/{policy}")
     found["metadata"] = {key: found["metadata"][key] for key in ("name", "labels", "annotations")}
-    cluster.kubectl("delete", kind, policy)
+    assert api.request("DELETE", f"{path}/{policy}").status == 200
     try:
         yield
     finally:
-        cluster.kubectl("create", "-f", "-", input=json.dumps(found))
+        api.post(path, found)
 
 
 def test_the_api_server_finds_nothing_wrong_with_the_types_of_any_policy(
@@ -202,10 +223,10 @@ def test_gate_is_lifted_by_the_operator_alone_where_queues_are_enforced(tenant: 
     lift = [{"op": "remove", "path": "/spec/schedulingGates"}]
     with without(tenant, "bireme-pods"):  # which says so everywhere
         tenant.create(gated)
-        until("patched", patched, tenant, "pod", "gated", lift, DRY_RUN, *ANN)
+        until("patched", patched, tenant, "Pod", "gated", lift, DRY_RUN, *ANN)
         enforced(tenant)
-        assert "only the operator lifts" in patched(tenant, "pod", "gated", lift, *ANN)
-        assert "patched" in patched(tenant, "pod", "gated", lift, DRY_RUN, OPERATOR)
+        assert "only the operator lifts" in patched(tenant, "Pod", "gated", lift, *ANN)
+        assert "patched" in patched(tenant, "Pod", "gated", lift, DRY_RUN, OPERATOR)
 
 
 def binding(name: str) -> Manifest:
@@ -245,19 +266,14 @@ def labelled(
 ) -> str:
     """Return the answer when ``who`` writes a label of the namespace, or tries to."""
     path = f"/api/v1/namespaces/{tenant.namespace}"
-    with closing(tenant.cluster.api.connect()) as connection:
-        connection.request("GET", path)
-        found = json.loads(connection.getresponse().read())
-        labels = found["metadata"]["labels"]
-        labels.pop(name, None)
-        if value is not None:
-            labels[name] = value
-        head = {"Content-Type": "application/json", "Impersonate-User": who}
-        where = f"{path}{subresource}{'?dryRun=All' if dry_run else ''}"
-        connection.request("PUT", where, json.dumps(found), head)
-        answer = connection.getresponse()
-        text = answer.read().decode()
-        return "written" if answer.status == 200 else text
+    found = tenant.cluster.api.get(path)
+    labels = found["metadata"]["labels"]
+    labels.pop(name, None)
+    if value is not None:
+        labels[name] = value
+    where = f"{path}{subresource}{'?dryRun=All' if dry_run else ''}"
+    answer = answer_to(tenant, "PUT", where, found, (f"--as={who}",))
+    return "written" if answer == "patched" else answer
 
 
 @pytest.mark.parametrize("subresource", SUBRESOURCES_OF_NAMESPACES)
@@ -292,7 +308,7 @@ def test_queue_of_a_namespace_is_chosen_by_who_may_use_it_through_every_subresou
     with without(tenant, "bireme-use-by-default"):
         until("written", chosen, gold)
     until(f"bob may not use queue {gold}", chosen, gold)
-    tenant.cluster.kubectl("label", "namespace", tenant.namespace, f"{label}={gold}")
+    label_namespace(tenant, label, gold)
     assert chosen("a", "team") == "written"
     # Without the label its jobs would be of the queue default, which bob may not use either.
     assert "bob may not use queue default" in chosen(None)
@@ -376,11 +392,8 @@ def written(tenant: Tenant, name: str, resource: str, labels: Manifest) -> str:
     path = f"{where}/bindings" if resource == "bindings" else f"{where}/pods/{name}"
     if sub:
         path += f"/{sub}"
-    head = {"Content-Type": "application/json", "Impersonate-User": "ann"}
-    with closing(tenant.cluster.api.connect()) as connection:
-        dry = "?dryRun=All" if resource == "pods/eviction" else ""
-        connection.request(write.verb, path + dry, json.dumps(made), head)
-        return connection.getresponse().read().decode()
+    dry = "?dryRun=All" if resource == "pods/eviction" else ""
+    return answer_to(tenant, write.verb, path + dry, made, ANN[:1])
 
 
 @pytest.mark.parametrize("resource", [name for name, write in WRITES_TO_PODS.items() if write])
@@ -449,10 +462,9 @@ def test_status_of_a_job_is_written_by_the_operator_alone_whatever_a_role_has(
     tenant: Tenant,
 ) -> None:
     tenant.create(training_job("job", task("worker", 1), runPolicy={"suspend": True}))
-    sub = "--subresource=status"
 
     def forged(*who: str) -> str:
-        return patched(tenant, "trainingjob", "job", PLAN, sub, DRY_RUN, *who)
+        return patched(tenant, "TrainingJob", "job", PLAN, DRY_RUN, *who, status=True)
 
     with without(tenant, "bireme-status"):
         until("patched", forged, *ANN)
@@ -464,21 +476,21 @@ def test_status_of_every_kind_is_closed_to_administrators_and_open_to_the_foreca
     tenant: Tenant,
 ) -> None:
     made = {
-        "trainingjob": training_job("kind", task("worker", 1), runPolicy={"suspend": True}),
-        "podgroup": pod_group("kind", 1),
-        "queue": queue("kind"),
-        "schedulingpolicy": scheduling_policy("kind", orderer="fifo", stage="Shadow"),
-        "nodepoolscaler": pool_scaler("kind"),
+        "TrainingJob": training_job("kind", task("worker", 1), runPolicy={"suspend": True}),
+        "PodGroup": pod_group("kind", 1),
+        "Queue": queue("kind"),
+        "SchedulingPolicy": scheduling_policy("kind", orderer="fifo", stage="Shadow"),
+        "NodePoolScaler": pool_scaler("kind"),
     }
     tenant.create(*made.values())
-    sub = "--subresource=status"
     try:
         for kind in made:
-            answer = patched(tenant, kind, "kind", {"status": {"conditions": []}}, sub)
+            answer = patched(tenant, kind, "kind", {"status": {"conditions": []}}, status=True)
             assert "is written by the operator" in answer, kind
-        path, forecast = tenant.path("NodePoolScaler", "kind"), {"model": {"name": "gru"}}
-        answer = status_patched(tenant, path, forecast, FORECAST.removeprefix("--as="))
-        assert json.loads(answer)["status"]["model"]["name"] == "gru"
+        forecast = {"status": {"model": {"name": "gru"}}}
+        change = ("NodePoolScaler", "kind", forecast)
+        assert patched(tenant, *change, FORECAST, status=True) == "patched"
+        assert tenant.status("kind", "NodePoolScaler")["model"]["name"] == "gru"
     finally:
         for manifest in made.values():
             tenant.delete(manifest["kind"], "kind")
@@ -586,7 +598,7 @@ def test_operator_makes_no_pod_past_the_level_baseline_but_where_the_namespace_s
     )
     assert "created" in tried(tenant, allowed, OPERATOR)
     level = "pod-security.kubernetes.io/enforce"
-    tenant.cluster.kubectl("label", "namespace", tenant.namespace, f"{level}=privileged")
+    label_namespace(tenant, level, "privileged")
     for how, (manifest, _) in PAST_BASELINE.items():
         until("created", tried, tenant, manifest, OPERATOR)
         assert "created" in tried(tenant, manifest, OPERATOR), how
@@ -597,10 +609,7 @@ def evicted(tenant: Tenant, name: str, who: str) -> str:
     made: Manifest = {"apiVersion": "policy/v1", "kind": "Eviction"}
     made["metadata"] = {"name": name, "namespace": tenant.namespace}
     path = f"/api/v1/namespaces/{tenant.namespace}/pods/{name}/eviction?dryRun=All"
-    head = {"Content-Type": "application/json", "Impersonate-User": who.removeprefix("--as=")}
-    with closing(tenant.cluster.api.connect()) as connection:
-        connection.request("POST", path, json.dumps(made), head)
-        return connection.getresponse().read().decode()
+    return answer_to(tenant, "POST", path, made, (who,))
 
 
 def test_operator_evicts_pods_of_its_scheduler_alone(tenant: Tenant) -> None:
@@ -609,14 +618,14 @@ def test_operator_evicts_pods_of_its_scheduler_alone(tenant: Tenant) -> None:
     ours = pod("ours", gpus=0, schedulerName="bireme", schedulingGates=GATED)
     with without(tenant, "bireme-operator-evictions"):
         tenant.create(pod("theirs", gpus=0))
-        until("Success", evicted, tenant, "theirs", OPERATOR)
+        until("created", evicted, tenant, "theirs", OPERATOR)
     until("evicts pods of its scheduler alone", evicted, tenant, "theirs", OPERATOR)
     tenant.create(ours, member)
     for name in ("ours", "member"):
-        until("Success", evicted, tenant, name, OPERATOR)
+        until("created", evicted, tenant, name, OPERATOR)
     assert "evicts pods of its scheduler alone" in evicted(tenant, "theirs", OPERATOR)
     label = {"metadata": {"labels": {"bireme.dev/pod-group": "crew"}}}
-    assert "of its scheduler alone" in patched(tenant, "pod", "theirs", label, OPERATOR)
+    assert "of its scheduler alone" in patched(tenant, "Pod", "theirs", label, OPERATOR)
 
 
 def test_operator_makes_no_pod_that_is_more_than_a_replica(tenant: Tenant) -> None:
@@ -685,9 +694,9 @@ def test_operator_changes_pods_of_its_scheduler_alone_and_never_what_they_run(
     assert "patched" in answer("ours", label)
     assert "the images" in answer("ours", image)
     assert "of its scheduler alone" in answer("theirs", label)
-    path, forged = tenant.path("Pod", "theirs"), {"podIP": "192.0.2.1"}
-    who = OPERATOR.removeprefix("--as=")
-    assert "of its scheduler alone" in status_patched(tenant, path, forged, who)
+    forged = {"status": {"podIP": "192.0.2.1"}}
+    answered = patched(tenant, "Pod", "theirs", forged, DRY_RUN, OPERATOR, status=True)
+    assert "of its scheduler alone" in answered
     deleted = said(tenant, "delete", "pod", "theirs", DRY_RUN, OPERATOR)
     assert "of its scheduler alone" in deleted
 
@@ -708,22 +717,22 @@ def test_operator_suspends_jobs_and_changes_nothing_that_they_run(tenant: Tenant
     job["spec"]["suspend"] = True
     tenant.create(job)
     lifted = {"spec": {"suspend": False}}
-    assert "owners of gangs" in patched(tenant, "job", "nobodys", lifted, DRY_RUN, OPERATOR)
+    assert "owners of gangs" in patched(tenant, "Job", "nobodys", lifted, DRY_RUN, OPERATOR)
     template["metadata"] = {"labels": {"bireme.dev/pod-group": "crew"}}
     job = batch_job("theirs", 1, template)
     job["spec"]["suspend"] = True
     tenant.create(job)
 
     def answer(spec: Manifest) -> str:
-        return patched(tenant, "job", "theirs", {"spec": spec}, DRY_RUN, OPERATOR)
+        return patched(tenant, "Job", "theirs", {"spec": spec}, DRY_RUN, OPERATOR)
 
     assert "patched" in answer({"suspend": False})
     moved = {"template": {"spec": {"nodeSelector": {"a": "b"}}}}
-    assert "patched" in patched(tenant, "job", "theirs", {"spec": moved}, DRY_RUN)
+    assert "patched" in patched(tenant, "Job", "theirs", {"spec": moved}, DRY_RUN)
     assert "nothing in spec" in answer(moved)
     assert "nothing in spec" in answer({"parallelism": 0})
     finalizer = {"metadata": {"finalizers": ["x/y"]}}
-    assert "nothing in metadata" in patched(tenant, "job", "theirs", finalizer, DRY_RUN, OPERATOR)
+    assert "nothing in metadata" in patched(tenant, "Job", "theirs", finalizer, DRY_RUN, OPERATOR)
 
 
 def test_job_whose_template_the_fence_refuses_says_what_and_which_value_allows_it(

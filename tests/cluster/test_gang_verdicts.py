@@ -16,8 +16,8 @@ from testbed.filters.comparison import PLANNED
 from testbed.filters.drawing import NAMESPACE, Gangs, gangs_of
 from testbed.filters.judge import Judge
 from testbed.filters.sequences import Course, JudgedCluster, followed
+from testbed.scenario.clusters import bare_cluster
 from testbed.scenario.manifests import Manifest
-from tests.cluster.conftest import unique_name
 
 JUDGED = range(150)
 BOUND = range(1000, 1004)
@@ -33,10 +33,10 @@ def judge() -> Iterator[Judge]:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    """A cluster of its own: its nodes come and go, and two namespaces have plain names."""
-    with Cluster.start(unique_name("verdicts")) as started:
-        started.create_namespace(NAMESPACE)
-        yield started
+    """A cluster whose nodes come and go, with a namespace of a plain name."""
+    with bare_cluster("verdicts") as borrowed:
+        borrowed.create_namespace(NAMESPACE)
+        yield borrowed
 
 
 class RealCluster:

@@ -84,8 +84,10 @@ FIELDS = [
     ("kind", "path"), FIELDS, ids=[f"{k}-{'.'.join(map(str, p))}" for k, p in FIELDS]
 )
 def test_no_field_of_a_tenant_takes_an_address_or_an_object_of_another_namespace(
-    tenant: Tenant, kind: str, path: Path
+    stack: BiremeStack, kind: str, path: Path
 ) -> None:
+    tenant = Tenant(stack.cluster, "default")  # nothing is made there
+
     def answer(manifest: Manifest) -> int:
         where = f"{tenant.path(kind)}?dryRun=All"
         return tenant.cluster.api.request("POST", where, manifest).status

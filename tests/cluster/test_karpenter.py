@@ -4,7 +4,6 @@ The last two tests are why the operator never lowers a pool below what it needs:
 empty nodes first, and busy ones when those do not suffice.
 """
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 from testbed.controlplane.cluster import Cluster
 from testbed.controlplane.karpenter import karpenter, static_pool
 from testbed.controlplane.nodes import GPU
+from testbed.scenario.clusters import bare_cluster
 from testbed.scenario.manifests import pod_spec
 from testbed.scenario.pools import await_nodes, nodes_of_pool
 from testbed.scenario.tenant import Tenant
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.cluster
 @pytest.fixture(scope="module")
 def pools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     folder: Path = tmp_path_factory.mktemp("karpenter")
-    with Cluster.start(f"karpenter-{os.getpid()}") as cluster, karpenter(cluster, folder):
+    with bare_cluster("karpenter") as cluster, karpenter(cluster, folder):
         yield cluster
 
 

@@ -17,6 +17,7 @@ from testbed.controlplane.nodes import fake_nodes
 from testbed.controlplane.process import Process
 from testbed.controlplane.stack import BiremeStack
 from testbed.faultproxy import FaultProxy
+from testbed.scenario.clusters import bare_cluster
 from testbed.scenario.helm import NAMESPACE, Helm, config_map, install
 from testbed.scenario.manifests import Manifest, pod, queue, task, training_job
 from testbed.scenario.waiting import always, eventually
@@ -52,7 +53,7 @@ def observed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Observed]:
     folder = tmp_path_factory.mktemp("observe")
     helm = Helm(folder / "helm")
     with (
-        Cluster.start(f"observe-{folder.name}") as cluster,
+        bare_cluster("observe") as cluster,
         FaultProxy(cluster.kubeconfig, is_counted=lambda method, _: method in CHANGES) as proxy,
     ):
         cluster.add_nodes(fake_nodes(2, gpus=8, racks=2))

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -12,11 +11,13 @@ from playwright.sync_api import Browser
 
 from bireme.core.settings import SchedulingSettings
 from bireme.testing import a_gang, a_node, a_task
-from testbed.board import PAGES, Visitor, board, chromium
+from testbed.board import PAGES, Visitor, board, chromium, processor_seconds
 from testbed.recordings import RecordedCluster
 
 NOW = 1e9
 PATIENCE_MS = 60_000
+MAX_ELEMENTS = 3000
+"""What a browser lays out without delay."""
 
 
 @pytest.fixture(scope="module")
@@ -170,10 +171,12 @@ def test_a_page_of_five_thousand_gangs_takes_less_than_a_second(
         assert "5000 wait" in visitor.text()
 
         def seconds(path: str) -> float:
-            begun = time.monotonic()
+            before = processor_seconds()
             visitor.open(path)
-            return time.monotonic() - begun
+            return processor_seconds() - before
 
         for path in (*PAGES, "/waiting?page=50", "/waiting?find=t7/", "/job/t0/g5000"):
-            # The best of three: other tests run beside.
+            # Of a processor, as other tests run beside. It foresees once, in one of the three.
             assert min(seconds(path) for _ in range(3)) < 1.0, path
+            elements = visitor.page.evaluate("document.querySelectorAll('*').length")
+            assert elements < MAX_ELEMENTS, path
