@@ -14,7 +14,6 @@ from bireme.core.service import ServiceLedger
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube import allocations
-from bireme.kube.allocations import RunTimes
 from bireme.kube.changes import Changes
 from bireme.kube.cluster_usage import ClusterUsage
 from bireme.kube.devices import Devices
@@ -26,6 +25,7 @@ from bireme.kube.node_cache import NodeCache
 from bireme.kube.policy_source import SchedulingPolicies
 from bireme.kube.resource_quotas import ResourceQuotas
 from bireme.kube.rule_occupants import RuleOccupants
+from bireme.kube.run_times import RunTimes, earlier_service
 from bireme.kube.running_gangs import RunningGangs
 from bireme.kube.tenancy import Tenancy
 from bireme.kube.volumes import Volumes
@@ -133,7 +133,7 @@ class ClusterState:
         """Return the service of each namespace, which grows by ``running`` from ``now`` on."""
         if self._service.is_new:
             for job in self.objects.jobs.values():
-                device_seconds, ended_at = allocations.earlier_service(
+                device_seconds, ended_at = earlier_service(
                     job, now, self.settings.known_accelerators
                 )
                 self._service.add(job.key[0], device_seconds, ended_at, now)

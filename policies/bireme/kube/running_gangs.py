@@ -8,7 +8,7 @@ from bireme.core.nodes import NodeTable
 from bireme.core.resources import Request
 from bireme.core.running import RunningGang
 from bireme.kube import allocations
-from bireme.kube.allocations import Allocation, GangView, Orphans, RunTimes
+from bireme.kube.allocations import Allocation, GangView, Orphans
 from bireme.kube.changes import Change, Changes
 from bireme.kube.gang_demands import GangDemands
 from bireme.kube.gang_views import GangViews, Reserved
@@ -16,6 +16,7 @@ from bireme.kube.node_cache import NodeCache
 from bireme.kube.pod_groups import GroupFacts
 from bireme.kube.pods import PodFacts
 from bireme.kube.resuming import Resumability
+from bireme.kube.run_times import RunTimes
 from bireme.kube.tenancy import Tenancy
 from bireme.kube.training_jobs import JobFacts
 from bireme.kube.volume_objects import PodClaims

@@ -7,13 +7,13 @@ from bireme.core.estimates import apply_progress_report
 from bireme.core.gangs import Gang, Key
 from bireme.core.reasons import Reason
 from bireme.kube import adoptions, allocations, names, pod_creation, pod_groups
-from bireme.kube.allocations import RunTimes
 from bireme.kube.claim_demands import Fault
 from bireme.kube.gang_demands import GangDemands, join_reasons
 from bireme.kube.node_cache import NodeCache
 from bireme.kube.pod_groups import GroupFacts, Placed
 from bireme.kube.pods import PodFacts
 from bireme.kube.resuming import Resumability
+from bireme.kube.run_times import RunTimes
 from bireme.kube.tenancy import Tenancy
 from bireme.kube.training_jobs import JobFacts
 from bireme.kube.watched_objects import OnError, WatchedObjects, raise_error

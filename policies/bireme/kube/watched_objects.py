@@ -14,7 +14,6 @@ from bireme.core.pod_constraints import PodKind
 from bireme.core.preferences import kinds
 from bireme.core.settings import SchedulingSettings
 from bireme.kube import (
-    allocations,
     names,
     pod_groups,
     pods,
@@ -23,7 +22,6 @@ from bireme.kube import (
     volume_objects,
     wire,
 )
-from bireme.kube.allocations import RunTimes
 from bireme.kube.changes import Changes
 from bireme.kube.gated_pods import GatedPods
 from bireme.kube.mutations import Mutations
@@ -35,6 +33,7 @@ from bireme.kube.pod_history import PodHistory
 from bireme.kube.pod_rules import PodRules
 from bireme.kube.pods import PodFacts
 from bireme.kube.resuming import Resumability
+from bireme.kube.run_times import RunTimes, run_on_nodes
 from bireme.kube.tenancy import Tenancy
 from bireme.kube.training_jobs import JobFacts
 from bireme.kube.volumes import Volumes
@@ -276,7 +275,7 @@ class WatchedObjects:
         self._run_times.learn(jobs, about, self._run_of)
 
     def _run_of(self, job: JobFacts, seconds: float) -> FinishedRun | None:
-        return allocations.run_on_nodes(job, seconds, self.pods_of(job), self._nodes.table)
+        return run_on_nodes(job, seconds, self.pods_of(job), self._nodes.table)
 
     def resume_of(self, job: JobFacts) -> Resumability:
         """Return whether ``job`` can resume after a stop, with the source of that answer."""

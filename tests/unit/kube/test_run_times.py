@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bireme.core.estimates import MIN_RUNS
 from bireme.kube import quantities
-from bireme.kube.allocations import RunTimes, run_seconds
+from bireme.kube.run_times import RunTimes, run_seconds
 from bireme.kube.training_jobs import JobFacts
 from testbed.objects.cluster_state import PLAN, ClusterStateFeed
 from testbed.objects.facts import CREATED, a_job, gated_pod
