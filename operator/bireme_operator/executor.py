@@ -15,7 +15,7 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.pod_groups import GroupFacts, total_request
 from bireme.kube.training_jobs import JobFacts
-from bireme_operator import pod_groups, status
+from bireme_operator import group_status, status
 from bireme_operator.admission import JobAdmission, is_same_demand
 from bireme_operator.metrics import GangMetrics
 from bireme_operator.node_troubles import NodeHealthHistory
@@ -163,7 +163,7 @@ class DecisionExecutor:
                 and self._is_news(group, hold, may_refresh)
             ):
                 waiting_request = total_request(self.state.waiting.newcomers(group))
-                new_status = pod_groups.waiting_status(group, hold, now, waiting_request)
+                new_status = group_status.waiting_status(group, hold, now, waiting_request)
                 self._note(group, hold, self.reports.submit_group(group, new_status))
             return
         job = self.state.objects.jobs.get(key)

@@ -15,11 +15,10 @@ from typing import Any
 
 import msgspec
 
-from bireme.core.decision import Admit, Hold
+from bireme.core.decision import Admit
 from bireme.core.gangs import Key
 from bireme.core.reasons import Reason
-from bireme.core.resources import Amounts
-from bireme.kube import names, plans, pod_groups, quantities, resuming, waits, wire
+from bireme.kube import names, plans, pod_groups, quantities, wire
 from bireme.kube.allocations import AssumedPlan, GangView, Orphans
 from bireme.kube.client import ApiError
 from bireme.kube.cluster_state import ClusterState
@@ -30,6 +29,16 @@ from bireme.kube.pods import PodFacts, pin_terms
 from bireme_operator import lifecycle, status
 from bireme_operator.actuator import Actuator
 from bireme_operator.events import Events
+from bireme_operator.group_failures import FailedStart, silence_message, start_failure
+from bireme_operator.group_status import (
+    admission_status,
+    failure_fields,
+    preemption_counts,
+    progress_status,
+    running_message,
+    set_not_running,
+    wait_fields,
+)
 from bireme_operator.guests import Guests, KeptByBudget
 from bireme_operator.lifecycle import ReconcileContext
 from bireme_operator.node_troubles import NodeHealthHistory
@@ -38,13 +47,6 @@ from bireme_operator.watches import Watches
 from bireme_operator.workqueue import WorkQueue
 from bireme_operator.writes import Writes
 
-# Status fields that a gang has until it runs or ends.
-_OF_FAILURES = ("startFailures", "observedGeneration", "retryTime")
-_PREEMPTIONS = ("preemptions", "yields")
-_OF_WAIT = (
-    *("waitSeconds", "queuedTime", "parkedTime", "request"),
-    *("uncountedSeconds", "uncountedTime"),
-)
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 Operations = list[dict[str, Any]]
 
@@ -203,7 +205,7 @@ class PodGroups:
             )
             self.work.start(group.key, work)
             return True
-        if (failure := _start_failure(group, view, context)) is not None:
+        if (failure := start_failure(group, view, context)) is not None:
             # A gang that has not run gives its bound pods' places back too: it cannot run without
             # the rest, which has to wait.
             has_run = group.status.get("phase") == "Running"
@@ -216,7 +218,7 @@ class PodGroups:
             )
             return True
         stuck = self._stuck(group, view, context)
-        if stuck is None and (stuck := _silence_message(group, view, context)) is not None:
+        if stuck is None and (stuck := silence_message(group, view, context)) is not None:
             self.start_failures.add_silence(group, view.plan.planned, context.now, is_own=False)
         elif not view.unbound:
             self.start_failures.end_silence(group.uid)
@@ -386,14 +388,14 @@ class PodGroups:
         if slow_pods:
             await self.guests.cut_short(slow_pods)
             return
-        new_status = {**_preemptions(group), **_failures(group)}
+        new_status = {**preemption_counts(group), **failure_fields(group)}
         new_status["conditions"] = group.status.get("conditions") or []
         self._record_ends(group, new_status)
         new_status |= {"phase": "Interrupted", "reason": stop["reason"], "message": stop["message"]}
         with_condition(
             new_status, "Admitted", False, new_status["reason"], new_status["message"], now
         )
-        _set_not_running(new_status, now)
+        set_not_running(new_status, now)
         await self._write(group, new_status)
 
     async def _pause(
@@ -401,7 +403,7 @@ class PodGroups:
         group: GroupFacts,
         view: GangView,
         bound_members: tuple[Member, ...],
-        failure: "_FailedStart",
+        failure: "FailedStart",
         now: float,
     ) -> None:
         """Give the places back after a failed start, until the retry time."""
@@ -425,7 +427,7 @@ class PodGroups:
         now: float,
         reason: Reason = Reason.GANG_NOT_BOUND_IN_TIME,
     ) -> None:
-        new_status = {**_failures(group), **_wait(group), "reason": reason.value}
+        new_status = {**failure_fields(group), **wait_fields(group), "reason": reason.value}
         await self._take_back(group, view, bound_members, cause, now, new_status)
 
     async def _take_back(
@@ -457,7 +459,7 @@ class PodGroups:
             raise ApiError(429, "TooManyRequests", str(by_budget)) from by_budget
         bound_members = tuple(member for member in bound_members if member.uid not in stopped.uids)
         cause = "; ".join((new_status.get("message", cause), *stopped.notes))
-        new_status |= _preemptions(group)
+        new_status |= preemption_counts(group)
         new_status["conditions"] = group.status.get("conditions") or []
         self._record_ends(group, new_status)
         if bound_members:
@@ -466,7 +468,7 @@ class PodGroups:
         with_condition(
             new_status, "Admitted", False, new_status["reason"], new_status["message"], now
         )
-        _set_not_running(new_status, now)
+        set_not_running(new_status, now)
         await self._write(group, new_status)
         await self._post(group, new_status)
 
@@ -491,28 +493,6 @@ class PodGroups:
         await self.actuator.write_group(group.key, group.resource_version, new_status)
 
 
-@dataclass(frozen=True, slots=True)
-class _FailedStart:
-    """A failed start, with its node and cause."""
-
-    reason: Reason
-    node: str
-    message: str
-    is_silence: bool = False
-    """True if kube-scheduler reported nothing about the gang and served other gangs."""
-
-
-def _start_failure(
-    group: GroupFacts, view: GangView, context: ReconcileContext
-) -> _FailedStart | None:
-    """Return the failure for which a gang gives its places back and pauses; None without one."""
-    return (
-        _refusal_failure(group, view, context)
-        or _silence_failure(group, view, context)
-        or _timeout_failure(group, view, context)
-    )
-
-
 def _has_work(view: GangView, max_grace_seconds: float) -> bool:
     """Return whether a preempted gang has pods to stop, or all of its pods have left."""
     pods = [pod for _, pod in view.members if pod is not None]
@@ -522,238 +502,5 @@ def _has_work(view: GangView, max_grace_seconds: float) -> bool:
     )
 
 
-def _silence_message(group: GroupFacts, view: GangView, context: ReconcileContext) -> str | None:
-    """Return a message if kube-scheduler reports nothing about pods for too long, else None."""
-    if not view.unbound or lifecycle.is_judged(view):
-        return None
-    waited = context.seconds_since(group.key, view.plan.planned)
-    if waited <= lifecycle.silence_seconds(view, context):
-        return None
-    silence = lifecycle.silence(group, view, waited, context)
-    return f"{len(view.unbound)} of {len(view.members)} pods {silence}"
-
-
-def _silence_failure(
-    group: GroupFacts, view: GangView, context: ReconcileContext
-) -> _FailedStart | None:
-    """Return a failure if kube-scheduler ignores the gang's pods while it serves other gangs."""
-    message = _silence_message(group, view, context)
-    if message is None or not lifecycle.is_passed_over(group, view, context):
-        return None
-    return _FailedStart(Reason.GANG_NOT_BOUND_IN_TIME, view.unbound[0].node, message, True)
-
-
-def _refusal_failure(
-    group: GroupFacts, view: GangView, context: ReconcileContext
-) -> _FailedStart | None:
-    """Return a failure with kube-scheduler's verdict that it cannot bind a pod to its node."""
-    for member, pod in view.members:
-        if verdict := lifecycle.refusal(group.key, view.plan, member, pod, context):
-            name = pod.key[1] if pod is not None else member.uid
-            suffix = "" if view.plan.mode == "Score" else f" on node {member.node}"
-            message = f"kube-scheduler cannot bind pod {name}{suffix}: {verdict[:700]}"
-            return _FailedStart(Reason.UNSCHEDULABLE, member.node, message)
-    return None
-
-
-def _timeout_failure(
-    group: GroupFacts, view: GangView, context: ReconcileContext
-) -> _FailedStart | None:
-    """Return a failure if pods of the gang do not run within the start timeout.
-
-    The timeout ends when the gang runs, even if replacements of lost members join later.
-    """
-    if (
-        group.status.get("phase") != "Inqueue"
-        or _has_run(group)
-        or not lifecycle.is_late(group, view, context)
-    ):
-        return None
-    members = [(m, pod) for m, pod in view.members if pod is not None]
-    stuck = [
-        (m, pod)
-        for m, pod in members
-        if not (_has_started(pod) or pod.is_terminal or pod.is_leaving)
-    ]
-    if not stuck:
-        return None  # the gang has too few pods, but none of them is stuck
-    member, pod = min(stuck, key=lambda pair: not lifecycle.trouble(pair[1]))
-    node = pod.node or member.node
-    trouble = lifecycle.trouble(pod) or "its containers have not all started"
-    message = (
-        f"{len(stuck)} of {len(members)} pods did not run within startTimeoutSeconds "
-        f"{context.start_timeout_seconds(group):.0f}; pod {pod.key[1]} on node {node}: "
-        f"{trouble[:700]}"
-    )
-    return _FailedStart(Reason.START_TIMED_OUT, node, message)
-
-
-def _has_run(group: GroupFacts) -> bool:
-    """Return whether the gang has run since it last got its places."""
-    conditions = group.status.get("conditions") or ()
-    return any(
-        condition["type"] == "Running" and condition["status"] == "True" for condition in conditions
-    )
-
-
-def _has_started(pod: PodFacts) -> bool:
-    """Return whether all containers of a pod have started and none of them is stuck.
-
-    Readiness probes do not count: they concern the pod and its controller only.
-    """
-    if pod.phase == "Running":
-        return pod.obstacles is None or not pod.obstacles.waiting
-    return pod.is_ready or pod.phase == "Succeeded"
-
-
 def _members_on_nodes(view: GangView) -> tuple[Member, ...]:
     return tuple(member for member, pod in view.members if pod is not None and pod.node)
-
-
-def _preemptions(group: GroupFacts) -> dict[str, Any]:
-    """Return the preemption counters that the gang's status keeps."""
-    return {name: group.status[name] for name in _PREEMPTIONS if name in group.status}
-
-
-def _failures(group: GroupFacts) -> dict[str, Any]:
-    """Return the status fields that a gang keeps over its retries after failed starts."""
-    if not group.start_failures:
-        return {}
-    fields = ("startFailures", "observedGeneration", "waitSeconds")
-    return {name: group.status[name] for name in fields if name in group.status}
-
-
-def _wait(group: GroupFacts) -> dict[str, Any]:
-    """Return the status fields of the wait, which go on if the same pods wait again."""
-    fields: tuple[str, ...] = ("request", "uncountedSeconds")
-    if "queuedTime" in group.status:
-        fields = (*fields, "waitSeconds", "queuedTime")
-    return {name: group.status[name] for name in fields if name in group.status}
-
-
-def admission_status(
-    group: GroupFacts, admit: Admit, plan: PlanFacts, now: float
-) -> dict[str, Any]:
-    """Return a PodGroup's status at the time of its plan."""
-    message = cleaned(admit.message)
-    new_status: dict[str, Any] = {
-        **_failures(group),
-        **_preemptions(group),
-        **_wait(group),
-        "phase": "Inqueue",
-        "reason": Reason.ADMITTED.value,
-        "queue": plan.queue,
-        "message": message,
-        "conditions": group.status.get("conditions") or [],
-        "plan": plans.to_manifest(plan),
-        **resuming.status_fields(admit.gang),
-    }
-    if group.plan is None:
-        new_status["waitSeconds"] = int(admit.gang.wait_seconds(now))
-        if {"queuedTime", "parkedTime"} & group.status.keys():  # the wait is younger than the pods
-            new_status["queuedTime"] = quantities.format_timestamp(now)
-    elif "waitSeconds" in group.status:
-        new_status["waitSeconds"] = group.status["waitSeconds"]
-    with_condition(new_status, "Admitted", True, Reason.ADMITTED, message, now)
-    return new_status
-
-
-def progress_status(
-    group: GroupFacts, view: GangView, now: float, *, joins: bool = False
-) -> dict[str, Any]:
-    """Return a planned PodGroup's status; ``joins`` is true if more pods wait to join."""
-    alive: list[PodFacts] = [p for _, p in view.members if p is not None and not p.is_terminal]
-    new_status = dict(group.status)
-    if not alive:
-        for stale in ("plan", "queuePosition", *_OF_FAILURES, *_OF_WAIT):
-            new_status.pop(stale, None)
-        failure = _failure(view)
-        reason = Reason.POD_FAILED if failure else Reason.SUCCEEDED
-        new_status |= {"phase": "Completed", "reason": reason.value}
-        new_status["message"] = cleaned(f"all members have ended{failure}")
-        _set_not_running(new_status, now)
-        return new_status
-    needed = group.spec.min_member if group.spec is not None else 1
-    started = _count_started(view)
-    is_reported = new_status.get("phase") == "Running" and (
-        joins or new_status.get("reason") == Reason.GANG_RUNNING.value
-    )
-    if not is_reported and started >= min(needed, len(view.members)):
-        for field_name in ("queuePosition", *_OF_FAILURES, *_OF_WAIT):
-            new_status.pop(field_name, None)
-        set_running(new_status, view, now)
-    return new_status
-
-
-def set_running(new_status: dict[str, Any], view: GangView, now: float) -> None:
-    """Set the phase and the condition Running in a status, in place."""
-    message = running_message(view)
-    new_status |= {"phase": "Running", "reason": Reason.GANG_RUNNING.value, "message": message}
-    with_condition(new_status, "Running", True, Reason.GANG_RUNNING, message, now)
-
-
-def running_message(view: GangView) -> str:
-    """Return a message with the numbers of started and failed members, and the first failure."""
-    return cleaned(f"{_count_started(view)} members have started{_failure(view)}")
-
-
-def _count_started(view: GangView) -> int:
-    return sum(pod is not None and _has_started(pod) for _, pod in view.members)
-
-
-def _failure(view: GangView) -> str:
-    """Return the number of failed members and the first failure, as the end of a message."""
-    failed = [pod for _, pod in view.members if pod is not None and pod.phase == "Failed"]
-    if not failed:
-        return ""
-    first = failed[0]
-    return f"; {len(failed)} of {len(view.members)} failed, pod {first.key[1]}: {first.ending}"
-
-
-def _set_not_running(new_status: dict[str, Any], now: float) -> None:
-    """Set the condition Running to False, if there is one."""
-    if any(condition["type"] == "Running" for condition in new_status.get("conditions") or ()):
-        with_condition(
-            new_status, "Running", False, new_status["reason"], new_status["message"], now
-        )
-
-
-def waiting_status(
-    group: GroupFacts, hold: Hold, now: float, total_request: Amounts
-) -> dict[str, Any]:
-    """Return the status of a PodGroup that waits, or whose newest pods wait to join it.
-
-    ``total_request`` is the sum of the requests of all waiting pods.
-    """
-    new_status = {k: v for k, v in group.status.items() if k != "queuePosition"}
-    new_status["reason"] = hold.reason.value
-    new_status["queue"] = hold.gang.queue
-    new_status |= resuming.status_fields(hold.gang)
-    if not group.start_failures:  # no start failed with the present spec
-        for field_name in _OF_FAILURES:
-            new_status.pop(field_name, None)
-    elif "retryTime" in new_status and not group.is_pausing(now):
-        # The wait begins at the retry time. The clock of its writer may have been ahead.
-        new_status["retryTime"] = quantities.format_timestamp(min(now, group.retry_time))
-    if "queuedTime" not in new_status and not group.start_failures:
-        new_status.pop("waitSeconds", None)
-    is_anew = waits.is_raised(group.status, total_request)
-    is_anew = is_anew or waits.is_other(group.status, hold.gang.queue)
-    seconds, request = hold.gang.wait_seconds(now), waits.request_manifest(total_request)
-    waits.record(
-        *(new_status, seconds, now, request),
-        is_anew=is_anew,
-        is_parked=hold.is_parked,
-        is_counted=hold.counts_as_wait,
-    )
-    if hold.position is not None:
-        new_status["queuePosition"] = hold.position
-    if group.plan is not None:
-        new_status["message"] = cleaned(
-            f"{hold.gang.replicas} more pods wait to join: {hold.message}"
-        )
-        return new_status
-    new_status["phase"] = "Interrupted" if new_status.get("phase") == "Interrupted" else "Pending"
-    message = new_status["message"] = cleaned(hold.message)
-    with_condition(new_status, "Admitted", False, hold.reason, message, now)
-    return new_status

@@ -16,7 +16,7 @@ from bireme.kube.api.pod_group import PodGroupStatus
 from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.pod_groups import GroupFacts
 from bireme.testing import a_gang
-from bireme_operator.pod_groups import admission_status, progress_status, waiting_status
+from bireme_operator.group_status import admission_status, progress_status, waiting_status
 from testbed.objects.facts import CREATED, gated_pod, served, through_the_wire
 from testbed.scenario.manifests import pod_group
 
