@@ -8,6 +8,7 @@ from bireme.core.gangs import Key
 from bireme.core.nodes import NodeTable
 from bireme.core.quotas import Quota
 from bireme.core.resources import IntArray, add
+from bireme.kube import volume_usage
 from bireme.kube.changes import Change, Changes
 from bireme.kube.devices import Devices
 from bireme.kube.gang_demands import GangDemands
@@ -111,7 +112,7 @@ class ClusterUsage:
         basis = table, self._volumes.revision, self._attachments_of_plans()
         if self._claimed is None or self._claimed[0] != basis:
             used = np.zeros_like(table.allocatable)
-            add_members(used, table, self._volumes.usage(table.nodes, basis[2]))
+            add_members(used, table, volume_usage.usage(self._volumes, table.nodes, basis[2]))
             self._claimed = basis, used
         return self._claimed[1]
 
@@ -123,7 +124,7 @@ class ClusterUsage:
             (node, *volume)
             for key, gang_usage in self._running.usages.items()
             for node, used, request in gang_usage.claims
-            for volume in self._volumes.attachments_of(key[0], used, request)
+            for volume in volume_usage.attachments_of(self._volumes, key[0], used, request)
         )
 
     def _is_planned(self, pod: Key) -> bool:

@@ -8,7 +8,7 @@ from bireme.core.gpus import read_gpu_models
 from bireme.core.nodes import Node, NodeTable
 from bireme.core.resources import Request
 from bireme.core.settings import SchedulingSettings
-from bireme.kube import nodes, wire
+from bireme.kube import nodes, volume_usage, wire
 from bireme.kube.changes import Changes
 from bireme.kube.devices import Devices
 from bireme.kube.node_usage import NodeUsage
@@ -89,7 +89,7 @@ class NodeCache:
 
     def _with_offers(self, plain: Iterable[Node]) -> list[Node]:
         facts = [replace(node, fixed=self._fixed_usage.on(node.name)) for node in plain]
-        for offers in (self._volumes.offers(facts), self._devices.offers(facts)):
+        for offers in (volume_usage.offers(self._volumes, facts), self._devices.offers(facts)):
             if offers:
                 facts = [
                     replace(node, allocatable={**node.allocatable, **offers.get(node.name, {})})

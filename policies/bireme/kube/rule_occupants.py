@@ -10,6 +10,7 @@ from bireme.core.nodes import NodeTable
 from bireme.core.pod_constraints import PodKind
 from bireme.core.pod_rules import NOBODY, KindIndex, Occupants, PodsOf
 from bireme.core.running import RunningGang
+from bireme.kube import volume_usage
 from bireme.kube.allocations import Allocation
 from bireme.kube.gang_demands import GangDemands
 from bireme.kube.node_cache import NodeCache
@@ -107,7 +108,10 @@ class RuleOccupants:
                 for name in used.claims:
                     planned.setdefault(self._volumes.of_claim((key[0], name)), set()).add(node)
         for volume in sorted(volumes):
-            yield volume, self._volumes.nodes_with(volume) | planned.get(volume, frozenset())
+            yield (
+                volume,
+                volume_usage.nodes_with(self._volumes, volume) | planned.get(volume, frozenset()),
+            )
 
     def _users_of(self, claims: Set[Key]) -> set[tuple[Key, str]]:
         """Return every user of ``claims``: the claim and the uid of the gang, empty for no gang."""

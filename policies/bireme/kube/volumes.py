@@ -4,17 +4,14 @@ Nothing is watched or cached before a gang names a claim. :mod:`bireme.kube.clai
 claims to demands.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from bireme.core.gangs import Key
-from bireme.core.nodes import HOSTNAME_LABEL, Node
-from bireme.core.resources import ATTACHABLE, Request, add, request_of
+from bireme.core.resources import ATTACHABLE
 from bireme.kube import volume_objects, wire
 from bireme.kube.volume_objects import (
-    LOCAL_VOLUMES,
     NO_CLAIMS,
     Claim,
     ClaimSpec,
@@ -23,7 +20,7 @@ from bireme.kube.volume_objects import (
 )
 
 _NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
-_UNLIMITED: Final = 2**31
+
 Attached = tuple[str, str, str]
 """Node, driver and handle of a volume."""
 _K = TypeVar("_K")
@@ -31,7 +28,7 @@ _V = TypeVar("_V")
 
 
 @dataclass(frozen=True, slots=True)
-class _Pod:
+class ClaimUser:
     node: str
     gang: Key | None
     claims: tuple[Key, ...]
@@ -61,13 +58,13 @@ class Volumes:
     drivers: dict[str, wire.V1CsiDriverSpec] = field(default_factory=dict)
     limits: dict[str, dict[str, int]] = field(default_factory=dict)
     """Maximum number of attached volumes by node and CSI driver; -1 without a limit."""
-    _attached: dict[str, tuple[str, str, str]] = field(default_factory=dict)
+    attached: dict[str, tuple[str, str, str]] = field(default_factory=dict)
     """Node, driver and volume by name of the VolumeAttachment."""
     capacities: dict[Key, wire.V1CsiStorageCapacity] = field(default_factory=dict)
-    _pods: dict[Key, _Pod] = field(default_factory=dict)
+    pods: dict[Key, ClaimUser] = field(default_factory=dict)
     _users: dict[Key, set[Key]] = field(default_factory=dict)
     """Pods by claim. They have a node or are about to get one."""
-    _memo: dict[object, Any] = field(default_factory=dict)
+    memo: dict[object, Any] = field(default_factory=dict)
     """Results about all volumes and nodes until the next change: many claims need the same."""
 
     # --- watched objects ---
@@ -119,12 +116,12 @@ class Volumes:
     def put_attachment(self, key: Key, manifest: wire.V1VolumeAttachment) -> None:
         spec = manifest.spec
         facts = spec.node_name, spec.attacher, spec.source.persistent_volume_name or key[1]
-        if self._attached.get(key[1]) != facts:
-            self._attached[key[1]] = facts
+        if self.attached.get(key[1]) != facts:
+            self.attached[key[1]] = facts
             self._notify()
 
     def delete_attachment(self, key: Key) -> None:
-        self._drop(self._attached, key[1])
+        self._drop(self.attached, key[1])
 
     def put_driver(self, key: Key, manifest: wire.V1CsiDriver) -> None:
         if self.drivers.get(key[1]) != manifest.spec:
@@ -145,17 +142,17 @@ class Volumes:
         self, key: Key, node: str, claims: Iterable[str], namespace: str, gang: Key | None = None
     ) -> None:
         """Store a pod that has a node, or is about to get one, with the names of its claims."""
-        facts = _Pod(node, gang, tuple((namespace, name) for name in claims))
-        if self._pods.get(key) == facts:
+        facts = ClaimUser(node, gang, tuple((namespace, name) for name in claims))
+        if self.pods.get(key) == facts:
             return
         self.delete_pod(key)
-        self._pods[key] = facts
+        self.pods[key] = facts
         for claim in facts.claims:
             self._users.setdefault(claim, set()).add(key)
         self._notify()
 
     def delete_pod(self, key: Key) -> None:
-        facts = self._pods.pop(key, None)
+        facts = self.pods.pop(key, None)
         if facts is None:
             return
         for claim in facts.claims:
@@ -181,7 +178,7 @@ class Volumes:
             self._notify()
 
     def _notify(self) -> None:
-        self._memo.clear()
+        self.memo.clear()
         self.revision += 1
         if self.is_known:
             self.on_change()
@@ -192,60 +189,9 @@ class Volumes:
 
     def is_of_gang(self, pod: Key) -> bool:
         """Return whether a pod that has a node, or is about to get one, is of a gang."""
-        return self._pods[pod].gang is not None
+        return self.pods[pod].gang is not None
 
     # --- capacity of nodes and its usage ---
-
-    def offers(self, nodes: Iterable[Node]) -> dict[str, dict[str, int]]:
-        """Return the resources of each node for claims: node to resource to amount."""
-        limited = self.drivers_with_limit()
-        local = self._local()
-        if not (limited or local):
-            return {}
-        offers: dict[str, dict[str, int]] = {}
-        for node in nodes:
-            node_limits = self.limits.get(node.name, {})
-            offer = {}
-            for driver in limited:
-                limit = node_limits.get(driver, -1)
-                offer[ATTACHABLE + driver] = _UNLIMITED if limit < 0 else limit
-            host = node.labels.get(HOSTNAME_LABEL, "")
-            for (volume_host, name), volumes in local.items():
-                if volume_host == host:
-                    offer[LOCAL_VOLUMES + name] = len(volumes)
-            if offer:
-                offers[node.name] = offer
-        return offers
-
-    def usage(
-        self, nodes: Iterable[Node], planned: Set[Attached] = frozenset()
-    ) -> Iterator[tuple[str, Request]]:
-        """Yield (node, request) of attached volumes and of local volumes in use.
-
-        ``planned`` are volumes that planned pods attach in addition to their requests.
-        """
-        used: dict[str, Counter[str]] = {}
-        limited = self.drivers_with_limit()
-        in_use = {(node, *one) for one, some in self._nodes_with().items() for node in some}
-        # kube-scheduler counts an attached volume without a pod in addition to the volume of the
-        # new pod, even if both are the same.
-        for node, driver, _ in (*in_use, *(planned - in_use)):
-            used.setdefault(node, Counter())[ATTACHABLE + driver] += 1
-        counted = in_use
-        for node, driver, name in self._attached.values():
-            volume = self.volumes.get(name)
-            handle = volume.handle if volume is not None and volume.handle else name
-            if driver in limited and (node, driver, handle) not in counted:
-                counted.add((node, driver, handle))
-                used.setdefault(node, Counter())[ATTACHABLE + driver] += 1
-        local = self._local()
-        hosts = {n.labels.get(HOSTNAME_LABEL, ""): n.name for n in nodes} if local else {}
-        for (host, name), some in local.items():
-            number = sum(not volume.is_available or volume.claim is not None for volume in some)
-            if number and host in hosts:
-                used.setdefault(hosts[host], Counter())[LOCAL_VOLUMES + name] += number
-        for node, amounts in used.items():
-            yield node, request_of(amounts)
 
     @property
     def has_limits(self) -> bool:
@@ -259,47 +205,12 @@ class Volumes:
 
     def of_pod(self, key: Key) -> PodClaims:
         """Return the claims of a pod that has a node, or is about to get one."""
-        pod = self._pods.get(key)
+        pod = self.pods.get(key)
         return PodClaims(tuple(name for _, name in pod.claims)) if pod is not None else NO_CLAIMS
-
-    def nodes_with(self, volume: tuple[str, str]) -> Set[str]:
-        """Return the nodes on which a pod uses ``volume``, which is as in a PodKind."""
-        return self._nodes_with().get((volume[0].removeprefix(ATTACHABLE), volume[1]), frozenset())
-
-    def _nodes_with(self) -> dict[tuple[str, str], set[str]]:
-        """Return the nodes on which pods use each volume of a limited driver."""
-        cached: dict[tuple[str, str], set[str]] | None = self._memo.get("nodes")
-        if cached is None:
-            cached = self._memo["nodes"] = {}
-            limited = self.drivers_with_limit()
-            for pod in self._pods.values() if limited else ():
-                for key in pod.claims if pod.node else ():
-                    volume = self.handle(key)
-                    if volume[0] in limited:
-                        cached.setdefault(volume, set()).add(pod.node)
-        return cached
-
-    def attachments_of(
-        self, namespace: str, used: PodClaims, request: Request
-    ) -> Iterator[tuple[str, str]]:
-        """Yield driver and handle of volumes that a planned pod attaches without a request."""
-        limited, amounts = self.drivers_with_limit(), dict(request)
-        handles_by_driver: dict[str, list[str]] = {}
-        for name in used.claims if limited else ():
-            driver, handle = self.handle((namespace, name))
-            if driver in limited:
-                handles_by_driver.setdefault(driver, []).append(handle)
-        for spec in (spec for _, spec in used.templates) if handles_by_driver else ():
-            storage_class = self.classes.get(spec.storage_class)
-            if storage_class is not None and storage_class.provisioner in handles_by_driver:
-                amounts = add(amounts, {ATTACHABLE + storage_class.provisioner: -1})
-        for driver, handles in handles_by_driver.items():
-            if amounts.get(ATTACHABLE + driver, 0) < len(handles):
-                yield from ((driver, handle) for handle in handles)
 
     def drivers_with_limit(self) -> set[str]:
         """Return the drivers whose attached volumes are limited on some node."""
-        cached: set[str] | None = self._memo.get("limited")
+        cached: set[str] | None = self.memo.get("limited")
         if cached is None:
             limits = self.limits.values()
             cached = {
@@ -308,14 +219,14 @@ class Volumes:
                 for driver, limit in node_limits.items()
                 if limit >= 0
             }
-            self._memo["limited"] = cached
+            self.memo["limited"] = cached
         return cached
 
     def of_storage_class(self, name: str) -> list[Volume]:
         """Return the volumes of a storage class that are not being deleted."""
-        cached: dict[str, list[Volume]] | None = self._memo.get("by class")
+        cached: dict[str, list[Volume]] | None = self.memo.get("by class")
         if cached is None:
-            cached = self._memo["by class"] = {}
+            cached = self.memo["by class"] = {}
             for volume in self.volumes.values():
                 if not volume.is_leaving:
                     cached.setdefault(volume.spec.storage_class, []).append(volume)
@@ -323,22 +234,12 @@ class Volumes:
 
     def suitable(self, spec: ClaimSpec) -> tuple[list[Volume], list[Volume]]:
         """Return all volumes that suit a claim, and the free ones among them."""
-        cached: tuple[list[Volume], list[Volume]] | None = self._memo.get(spec)
+        cached: tuple[list[Volume], list[Volume]] | None = self.memo.get(spec)
         if cached is None:
             suitable = [v for v in self.of_storage_class(spec.storage_class) if v.suits(spec)]
             free = [v for v in suitable if v.claim is None and v.is_available]
-            cached = self._memo[spec] = suitable, free
+            cached = self.memo[spec] = suitable, free
         return cached
-
-    def _local(self) -> dict[tuple[str, str], list[Volume]]:
-        """Return the static local volumes by host name and storage class."""
-        by_host: dict[tuple[str, str], list[Volume]] = {}
-        for volume in self.volumes.values():
-            if local_place(volume) is not None and not self.is_provisioned(
-                volume.spec.storage_class
-            ):
-                by_host.setdefault((volume.host, volume.spec.storage_class), []).append(volume)
-        return by_host
 
     def is_provisioned(self, name: str) -> bool:
         """Return whether a provisioner creates the volumes of a storage class on demand."""
