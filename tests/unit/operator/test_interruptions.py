@@ -114,7 +114,7 @@ def test_a_gang_not_bound_in_time_is_planned_again() -> None:
     move = transition(job, view, situation(after=61.0))
     assert move is not None
     assert (move.reason, move.interruptions) == (Reason.GANG_NOT_BOUND_IN_TIME, 1)
-    assert move.message.startswith("2 of 2 replicas not on their nodes after 61 s")
+    assert move.message.startswith("2 of 2 replicas are not on their nodes after 61 s")
 
 
 @pytest.mark.parametrize("phase", ["Pending", "Starting", "Restarting"])

@@ -80,7 +80,7 @@ async def test_a_policy_that_cannot_be_loaded_says_why_and_who_decides(policies:
     assert "Degraded" not in status["conditions"]
     put(policies.known, "bad", stage="Shadow", generation=2, orderer="fifo")
     status = await status_of(policies, "bad")
-    assert condition_of(status, "Loaded")[2] == "its networks are NaN; it is not compared"
+    assert condition_of(status, "Loaded")[2] == "its networks are NaN; meanwhile it is not compared"
     await policies.close()
 
 
@@ -110,7 +110,7 @@ async def test_a_superseded_policy_claims_nothing_of_what_it_once_did(policies: 
 async def test_a_shadow_says_how_it_compares(policies: Policies) -> None:
     put(policies.known, "s", stage="Shadow", orderer="fifo")
     status = await status_of(policies, "s")
-    assert condition_of(status, "Loaded") == ("True", "PolicyLoaded", "it is compared")
+    assert condition_of(status, "Loaded") == ("True", "PolicyLoaded", "it is compared as a shadow")
     assert "shadow" not in status
     (shadow,) = policies.shadows
     found = Difference(1.0, None), Difference(0.5, 0.25)
