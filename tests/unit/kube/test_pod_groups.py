@@ -198,7 +198,7 @@ def test_what_a_plan_cannot_hold_is_reported_and_the_largest_it_holds_is_made() 
     assert found(a_group(1), *kinds[:32]).fault is None
     fault = found(a_group(1), *kinds).fault
     assert fault is not None
-    assert (fault[0], "of 33 kinds" in fault[1]) == (Reason.SPEC_INVALID, True)
+    assert (fault[0], "33 combinations" in fault[1]) == (Reason.SPEC_INVALID, True)
     joined = a_group(1, status={"plan": plans.to_manifest(PLAN)})
     assert found(joined, *kinds[:31], planned=1).fault is None
     assert found(joined, *kinds[:32], planned=1).fault is not None
