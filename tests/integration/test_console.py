@@ -189,9 +189,7 @@ async def test_explain_tells_what_a_policy_does_and_how_well(
     _, out, _ = await output(capsys, "explain", "trial", "--kubeconfig", kubeconfig)
     assert "Loaded      True, PolicyLoaded: ok" in out
     assert "9 cycles, 1 with a part answered by rules" in out
-    assert (
-        "75% of the starts as decided; 50% of the sizes; with its decisions jobs would take" in out
-    )
+    assert "75% of the starts as decided; 50% of the sizes; with its decisions jobs would" in out
     assert "take 12 s shorter on average; 95 % interval -3 to 28 s, samples: 60" in out
     assert "orderer     fifo\n  First to arrive first" in out
     assert "placer      checkpoint das, beta 0.5, or else as in the operator's settings" in out
