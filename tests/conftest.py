@@ -84,22 +84,24 @@ class TierScheduling(LoadScheduling):  # type: ignore[misc]  # xdist has no type
     def _take(self, node: WorkerController) -> int:
         if self._grouped != len(self.pending):  # at first, and when a worker has died
             self._group()
-        taken = {file for other, file in self._file_of.items() if other is not node}
-        preferred = PREFERRED_TIERS.get(node.gateway.id, "cluster")
-
-        def cost(file: str) -> tuple[bool, bool, bool, bool]:
-            # The node tier comes first: it is long, and one worker alone builds its cluster.
-            is_mine = file == self._file_of.get(node)
-            return not is_mine, _tier(file) != preferred, file in taken, file != NODE_FOLDER
-
-        file = min(self._by_file, key=cost)
-        self._file_of[node] = file
+        file = self._file_of.get(node, "")
+        if file not in self._by_file:
+            file = self._file_of[node] = self._next_file(node)
         index = self._by_file[file].popleft()
         if not self._by_file[file]:
             del self._by_file[file]
         self._grouped -= 1
         self.pending.remove(index)
         return index
+
+    def _next_file(self, node: WorkerController) -> str:
+        taken = {file for other, file in self._file_of.items() if other is not node}
+        preferred = PREFERRED_TIERS.get(node.gateway.id, "cluster")
+        # The node tier comes first: it is long, and one worker alone builds its cluster.
+        return min(
+            self._by_file,
+            key=lambda file: (_tier(file) != preferred, file in taken, file != NODE_FOLDER),
+        )
 
     def _group(self) -> None:
         self._by_file.clear()
