@@ -32,8 +32,7 @@ class DominantResourceFairness:
 
 
 class FairShare:
-    """The queue with the smallest share per weight first; within a queue, the user with the
-    smallest share.
+    """First the queue with the least share per weight, in it the user with the least share.
 
     The score and the preemption priority are minus the queue's dominant share, divided by the
     queue's weight (1 if none is set). The cycle enforces guarantees of queues, for every order.
