@@ -23,7 +23,7 @@ from bireme.kube.credentials import CredentialsError
 from bireme_operator import cluster_version, debug_dump
 from bireme_operator.debug_dump import LastCycles
 from bireme_operator.http_server import Endpoint, HealthEndpoint
-from bireme_operator.leader import LeaderTerm, TermContext, wall_clock
+from bireme_operator.leader import LeaderTerm
 from bireme_operator.lease import Lease
 from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.observer import ObserverTerm, refuse
@@ -35,6 +35,7 @@ from bireme_operator.readers import HttpCallers
 from bireme_operator.reservations_endpoint import ReservationsEndpoint
 from bireme_operator.reviews import AccessReviews
 from bireme_operator.settings import OperatorSettings
+from bireme_operator.term import TermContext, wall_clock
 from bireme_operator.tickets import Tickets
 from bireme_operator.what_if_endpoint import Leading, WhatIfEndpoint
 
@@ -133,7 +134,10 @@ class Operator:
         self._clients.append(client)
         clock, namespace = time.monotonic, self._settings.lease_namespace
         tickets = Tickets(
-            *(client, namespace, clock, wall_clock),
+            client,
+            namespace,
+            clock,
+            wall_clock,
             cleans=lambda: isinstance(self._term, LeaderTerm),
         )
         if self._settings.debug_dump:
@@ -192,9 +196,14 @@ class Operator:
         assert self._lease is not None  # noqa: S101  # the lease calls this
         self._metrics.is_leader.set(1)
         self._metrics.epoch.set(epoch)
-        process = (self._clients[1], self._settings, self._scheduling, self._metrics)
         term = TermContext(
-            *(*process, epoch, self._identity, self._lease.fence),
+            client=self._clients[1],
+            settings=self._settings,
+            scheduling=self._scheduling,
+            metrics=self._metrics,
+            epoch=epoch,
+            identity=self._identity,
+            fence=self._lease.fence,
             queue=self._queue,
             shadow=self._shadow,
         )

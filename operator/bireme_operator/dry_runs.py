@@ -151,7 +151,15 @@ class DryRuns:
         member = Member(task.name, "", 0)
         # Without a pin, since the plan comes after the dry run.
         plan = PlanFacts(
-            *(0, 0, job.spec_hash, "Score", 0.0, requests, roles, (member,)), queue=job.queue
+            epoch=0,
+            attempt=0,
+            spec_hash=job.spec_hash,
+            mode="Score",
+            planned=0.0,
+            requests=requests,
+            roles=roles,
+            members=(member,),
+            queue=job.queue,
         )
         accelerators = self.state.settings.known_accelerators
         return PodFactory(job, plan, self.progress, accelerators=accelerators).manifest(member)

@@ -153,7 +153,10 @@ def waiting_status(
     is_anew = is_anew or waits.is_other(group.status, hold.gang.queue)
     seconds, request = hold.gang.wait_seconds(now), waits.request_manifest(total_request)
     waits.record(
-        *(new_status, seconds, now, request),
+        new_status,
+        seconds,
+        now,
+        request,
         is_anew=is_anew,
         is_parked=hold.is_parked,
         is_counted=hold.counts_as_wait,

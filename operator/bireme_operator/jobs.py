@@ -84,7 +84,7 @@ class JobReconciler:
         # 3. Does the recorded phase need more work?
         pods = self.state.objects.pods_of(job)
         action = lifecycle.pending_action(
-            *(job, view, pods, context.now, context.lost_node), self.actuator.max_grace_seconds
+            job, view, pods, context.now, context.lost_node, self.actuator.max_grace_seconds
         )
         if action:
             plan = view.plan if view is not None else None
@@ -107,7 +107,10 @@ class JobReconciler:
             new_status = status.with_placement(new_status, view, self.state.nodes.table)
         if job.phase == "Running":
             stall = stall_of(
-                *(job, view, now, self.stalled_after_seconds),
+                job,
+                view,
+                now,
+                self.stalled_after_seconds,
                 self.state.settings.known_accelerators,
             )
             new_status = with_stall(new_status, view, stall)
@@ -132,7 +135,9 @@ class JobReconciler:
         """
         vacates = int(reason in VACATED)
         move = Transition(
-            *("Restarting", reason, message),
+            "Restarting",
+            reason,
+            message,
             preemptions=1 - vacates,
             interruptions=vacates,
             yields=int(was_lent and not vacates),

@@ -8,24 +8,12 @@ wake the loop are given ``dirty.set`` or :meth:`Changes.requeue`, which exist be
 """
 
 import asyncio
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Any
 
-import msgspec
 import structlog
 
-from bireme.core.settings import SchedulingSettings
-from bireme.kube.client import ApiClient
-from bireme.kube.cluster_state import ClusterState
-from bireme.kube.node_pool_scalers import NodePoolScalers
 from bireme.kube.pod_builder import ProgressAccess
-from bireme.kube.policy_source import PolicyFacts
 from bireme.kube.scale import ScaleTargets
-from bireme.registry import make_policy
-from bireme.rl import lookup
 from bireme_operator import first_objects
 from bireme_operator.actuator import Actuator
 from bireme_operator.admission import JobAdmission
@@ -38,115 +26,29 @@ from bireme_operator.cluster_reports import (
     QueueReports,
     ReportContext,
 )
-from bireme_operator.custom_resources import CustomResources, Sources
-from bireme_operator.debug_dump import LastCycles
 from bireme_operator.dry_runs import DryRuns
 from bireme_operator.events import Events
 from bireme_operator.executor import DecisionExecutor
 from bireme_operator.guests import Guests
 from bireme_operator.job_services import ServiceRestorer
 from bireme_operator.jobs import JobReconciler
-from bireme_operator.loop import Heartbeat, Pacing, SchedulingLoop
-from bireme_operator.metrics import OperatorMetrics
+from bireme_operator.loop import Pacing, SchedulingLoop
 from bireme_operator.node_pools import ManagedPools
 from bireme_operator.node_troubles import NodeHealthHistory
-from bireme_operator.outlooks import Outlooks
 from bireme_operator.pod_groups import PodGroups
-from bireme_operator.policies import CycleRunner, LoadedPolicy, Policies, Shadows
 from bireme_operator.preemptions import Preemptions
 from bireme_operator.progress_auth import ProgressService, Tokens
 from bireme_operator.reconcile import GangReconciler, MonotonicAge, NodeHealth, ReconcileErrors
-from bireme_operator.recording import Recording
-from bireme_operator.regrets import ShadowEvaluator
 from bireme_operator.resizes import Resizes
-from bireme_operator.settings import OperatorSettings
 from bireme_operator.start_failures import StartFailures
 from bireme_operator.status_writer import StatusWriter
 from bireme_operator.success_counts import SuccessCounts
 from bireme_operator.suspensions import Suspensions
-from bireme_operator.watches import Watches
+from bireme_operator.term import FIRST_LOAD_SECONDS, Caches, Deciding, TermContext
 from bireme_operator.workqueue import WorkQueue
 from bireme_operator.writes import PrioritySemaphore, Writes
 
 _log = structlog.get_logger(__name__)
-# Time limit of a new leader's wait for its policy. Before that the settings would decide, and might
-# preempt gangs that the policy would not.
-FIRST_LOAD_SECONDS = 5.0
-
-
-def wall_clock() -> float:
-    """Return POSIX seconds, for comparisons with the API server's times."""
-    return time.time()  # noqa: TID251  # the one place where the operator asks for the time
-
-
-@dataclass(frozen=True, slots=True)
-class TermContext:
-    """The process around a term, and the term's place in the order of leaders.
-
-    Attributes:
-        client: Writes through it pass the fence.
-        epoch: Number of the leader, which stamps every plan.
-        identity: Name of the process.
-        fence: Raises NotLeader in a process that does not hold the lease.
-        clock: Monotonic seconds.
-        now: POSIX seconds.
-        custom: Source of Bireme's own kinds; kopf if None. Simulations set one.
-        queue: Spec of the Queue ``default``, created if there is none.
-        shadow: Checkpoint of the learned shadow, created once per version.
-    """
-
-    client: ApiClient
-    settings: OperatorSettings
-    scheduling: SchedulingSettings
-    metrics: OperatorMetrics
-    epoch: int
-    identity: str
-    fence: Callable[[], None]
-    clock: Callable[[], float] = time.monotonic
-    now: Callable[[], float] = wall_clock
-    custom: Sources | None = None
-    queue: Mapping[str, Any] | None = None
-    shadow: Mapping[str, Any] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Deciding:
-    """The deciding parts of a term, whether or not decisions are carried out.
-
-    Attributes:
-        last: Keeps the last cycles for the debug dump; None if none is served.
-        outlooks: Renews the start forecast; None if it is disabled.
-        closing: Parts to close after the term, in this order.
-    """
-
-    cycles: CycleRunner
-    heartbeat: Heartbeat
-    last: LastCycles | None
-    outlooks: Outlooks | None
-    closing: tuple[Policies | Shadows | Recording | Outlooks, ...]
-
-    @classmethod
-    def of(cls, term: TermContext, name: str, policies: Policies) -> "Deciding":
-        """Return the parts of the term ``name``, which decides by ``policies``."""
-        settings, metrics, clock = term.settings, term.metrics, term.clock
-        regrets = ShadowEvaluator.begin(name, settings, term.scheduling, metrics.policies, clock)
-        shadows = Shadows(policies, metrics.policies, clock, regrets)
-        recording = Recording.begin(name, settings, term.scheduling, metrics, clock)
-        last = LastCycles(name, term.scheduling) if settings.debug_dump else None
-        outlooks = Outlooks.begin(name, settings, term.scheduling, metrics.outlook, clock)
-        heartbeat = Heartbeat(clock)
-        cycles = CycleRunner(
-            *(policies, shadows, recording, metrics, term.fence),
-            limit_seconds=settings.cycle_limit_seconds,
-            beat=heartbeat.beat,
-            clock=clock,
-            last=last,
-            outlooks=outlooks,
-            logs_steps=settings.log_level == "debug",
-        )
-        given_parts = (policies, shadows, recording, outlooks)
-        closing = tuple(part for part in given_parts if part is not None)
-        return cls(cycles, heartbeat, last, outlooks, closing)
 
 
 class LeaderTerm:
@@ -154,22 +56,17 @@ class LeaderTerm:
 
     def __init__(self, term: TermContext) -> None:
         settings, metrics, clock, now = term.settings, term.metrics, term.clock, term.now
-        dirty = asyncio.Event()
         self.metrics = metrics
         self._queue, self._shadow = term.queue, term.shadow
         self._namespace = settings.lease_namespace
 
         # 1. State: caches that the watches fill.
-        from_settings = make_policy(term.scheduling)
-        self.policies = Policies(
-            *(from_settings, policy_loader(term), metrics.policies, dirty.set),
-            general=f"{version('bireme')} {term.scheduling}",
-        )
-        self.state = state = ClusterState(term.scheduling, dirty.set, self.policies.known)
-        scalers = NodePoolScalers(dirty.set)
-        limit = settings.cycle_age_limit_seconds
-        own_kinds = term.custom or CustomResources(term.client, metrics.watches, limit, clock=clock)
-        self.watches = watches = Watches(term.client, state, scalers, own_kinds, clock)
+        general = f"{version('bireme')} {term.scheduling}"
+        caches = Caches.of(term, is_automatic=True, general=general)
+        dirty, scalers = caches.dirty, caches.scalers
+        self.policies = caches.policies
+        self.state = state = caches.state
+        self.watches = watches = caches.watches
 
         # 2. Actions: writes, events, statuses, work on gangs.
         self.slots = PrioritySemaphore(settings.write_concurrency)
@@ -182,9 +79,7 @@ class LeaderTerm:
         url, authority = settings.progress_url, settings.progress_ca_config_map
         access = ProgressAccess(url, authority) if url else None
         health = NodeHealth(state, clock, settings.node_lost_seconds)
-        actuator = Actuator(
-            *(state, watches, writes, health.lost, access), settings.max_grace_seconds
-        )
+        actuator = Actuator(state, watches, writes, health.lost, access, settings.max_grace_seconds)
         errors = ReconcileErrors(state, work, reports, metrics)
 
         # 3. Gangs: admission, life cycle, resizes, preemptions, pods of other controllers.
@@ -198,7 +93,14 @@ class LeaderTerm:
         troubles = NodeHealthHistory(state, reports, metrics.suspected, clock)
         resizes = Resizes(state, work, actuator, reports, events, metrics, troubles, now)
         jobs = JobReconciler(
-            *(state, work, actuator, admission, resizes, reports, progress, events),
+            state=state,
+            work=work,
+            actuator=actuator,
+            admission=admission,
+            resizes=resizes,
+            reports=reports,
+            progress=progress,
+            events=events,
             start_failures=start_failures,
             troubles=troubles,
             services=ServiceRestorer(state, work, actuator, events, clock),
@@ -210,15 +112,34 @@ class LeaderTerm:
         self.suspensions = Suspensions(state, writes, clock)
         claims = BudgetClaims(state, clock)
         guests = Guests(
-            *(writes, self.suspensions, claims, health.lost, clock, now),
-            settings.max_grace_seconds,
+            writes=writes,
+            suspensions=self.suspensions,
+            claims=claims,
+            lost_node=health.lost,
+            clock=clock,
+            now=now,
+            max_grace_seconds=settings.max_grace_seconds,
         )
         pod_groups = PodGroups(
-            *(state, watches, writes, work, actuator, guests, events, start_failures, troubles),
+            state=state,
+            watches=watches,
+            writes=writes,
+            work=work,
+            actuator=actuator,
+            guests=guests,
+            events=events,
+            start_failures=start_failures,
+            troubles=troubles,
             clock=clock,
         )
         self.preemptions = preemptions = Preemptions(
-            *(state, writes, work, jobs, pod_groups, metrics, claims),
+            state=state,
+            writes=writes,
+            work=work,
+            jobs=jobs,
+            pod_groups=pod_groups,
+            metrics=metrics,
+            claims=claims,
             clock=clock,
             now=now,
             on_answer=dirty.set,
@@ -226,9 +147,18 @@ class LeaderTerm:
         adoptions = Adoptions(state, work, actuator, guests, events, term.epoch, clock)
         ages = MonotonicAge(clock)
         gangs = GangReconciler(
-            *(state, work, actuator, jobs, pod_groups, adoptions),
-            SuccessCounts(state, work, writes, clock),
-            *(reports, errors, health, ages, settings),
+            state=state,
+            work=work,
+            actuator=actuator,
+            jobs=jobs,
+            pod_groups=pod_groups,
+            adoptions=adoptions,
+            success_counts=SuccessCounts(state, work, writes, clock),
+            reports=reports,
+            errors=errors,
+            health=health,
+            ages=ages,
+            settings=settings,
             start_failures=start_failures,
             troubles=troubles,
         )
@@ -238,7 +168,14 @@ class LeaderTerm:
         self.last, self.heartbeat = deciding.last, deciding.heartbeat
         self.outlooks = deciding.outlooks
         self.executor = DecisionExecutor(
-            *(state, work, admission, pod_groups, preemptions, resizes, reports, errors),
+            state=state,
+            work=work,
+            admission=admission,
+            pod_groups=pod_groups,
+            preemptions=preemptions,
+            resizes=resizes,
+            reports=reports,
+            errors=errors,
             troubles=troubles,
             start_failures=start_failures,
             metrics=metrics.gangs,
@@ -292,19 +229,3 @@ class LeaderTerm:
         finally:
             for part in self._closing:
                 await part.close()
-
-
-def policy_loader(term: TermContext) -> Callable[[PolicyFacts], LoadedPolicy]:
-    """Return the loader of a SchedulingPolicy; it reads files, so run it in a thread.
-
-    The settings supply the names that the SchedulingPolicy omits. The loader raises SettingError
-    for an unknown name, and CheckpointError for an unusable checkpoint.
-    """
-    scheduling, directory = term.scheduling, term.settings.checkpoint_directory
-
-    def load(facts: PolicyFacts) -> LoadedPolicy:
-        named = msgspec.convert(facts.names, lookup.PolicySource)
-        policy, source = lookup.policy_of(named, scheduling, make_policy, directory)
-        return LoadedPolicy(policy, facts.uid, source)
-
-    return load

@@ -24,16 +24,12 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube import pods
 from bireme.kube.client import NotLeader
 from bireme.kube.cluster_state import ClusterState
-from bireme.kube.node_pool_scalers import NodePoolScalers
 from bireme.kube.observed_gangs import PENDING, ObservedPods, PendingPod
 from bireme.kube.watch import Reflector
-from bireme.registry import make_policy
-from bireme_operator.custom_resources import CustomResources
-from bireme_operator.leader import FIRST_LOAD_SECONDS, Deciding, TermContext, policy_loader
 from bireme_operator.loop import Pacing
 from bireme_operator.metrics import OperatorMetrics
-from bireme_operator.policies import CycleRunner, Policies
-from bireme_operator.watches import Watches
+from bireme_operator.policies import CycleRunner
+from bireme_operator.term import FIRST_LOAD_SECONDS, Caches, Deciding, TermContext
 
 _log = structlog.get_logger(__name__)
 # Number of cycles to look for a pod on its node after it left the pending pods: the two watches are
@@ -186,21 +182,18 @@ class ObserverTerm:
 
     def __init__(self, term: TermContext) -> None:
         settings, metrics, clock = term.settings, term.metrics, term.clock
-        dirty = asyncio.Event()
-        from_settings = make_policy(term.scheduling)
         # An observer writes no status, so it must not promote or roll back policies.
-        self.policies = Policies(
-            *(from_settings, policy_loader(term), metrics.policies, dirty.set),
-            is_automatic=False,
-        )
-        self.state = ClusterState(term.scheduling, dirty.set, self.policies.known)
-        limit = settings.cycle_age_limit_seconds
-        own_kinds = term.custom or CustomResources(term.client, metrics.watches, limit, clock=clock)
-        scalers = NodePoolScalers(dirty.set)
-        self.watches = Watches(term.client, self.state, scalers, own_kinds, clock)
+        caches = Caches.of(term, is_automatic=False)
+        dirty = caches.dirty
+        self.policies, self.state, self.watches = caches.policies, caches.state, caches.watches
         observed = ObservedPods(dirty.set)
         self._pending = Reflector[Any](
-            *(term.client, pods.PATH, PendingPod, observed.put, observed.delete, PENDING),
+            term.client,
+            pods.PATH,
+            PendingPod,
+            observed.put,
+            observed.delete,
+            PENDING,
             name="pending pods",
             clock=clock,
         )

@@ -12,10 +12,11 @@ from bireme.core.settings import SchedulingSettings
 from bireme.kube import names
 from bireme.kube.client import ApiClient, NotLeader
 from bireme.testing import a_node
-from bireme_operator.leader import LeaderTerm, TermContext, wall_clock
+from bireme_operator.leader import LeaderTerm
 from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.observer import ObserverTerm
 from bireme_operator.settings import OperatorSettings
+from bireme_operator.term import TermContext, wall_clock
 from testbed.fakeapi import FakeApi
 from testbed.fakeapi.store import Change, Object
 from testbed.objects.facts import gated_pod, node_manifest

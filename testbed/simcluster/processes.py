@@ -19,10 +19,11 @@ from bireme_extender.cache import ClusterCache, PlanWaits
 from bireme_extender.metrics import Metrics as ExtenderMetrics
 from bireme_extender.scoring import ScorerLoader
 from bireme_extender.verbs import CacheBehind, Verb, Verbs
-from bireme_operator.leader import LeaderTerm, TermContext
+from bireme_operator.leader import LeaderTerm
 from bireme_operator.lease import Lease
 from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.settings import OperatorSettings
+from bireme_operator.term import TermContext
 from testbed.simcluster.network import WORLD, MemoryClient, Part, Plug
 from testbed.simcluster.resources import ReflectedResources
 from testbed.simcluster.virtual import PROCESS, VirtualLoop

@@ -12,7 +12,7 @@ from bireme.core.times import clock_time
 from bireme.kube import names
 from bireme.testing import a_node
 from bireme_operator import guests, lifecycle
-from bireme_operator.leader import wall_clock
+from bireme_operator.term import wall_clock
 from testbed.fakeapi import FakeApi, Fault
 from testbed.kubelets import FakeKubelets, runs
 from testbed.objects.facts import node_manifest

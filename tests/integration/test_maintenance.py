@@ -10,7 +10,7 @@ from bireme.cli import main
 from bireme.core.times import clock_time
 from bireme.kube import names
 from bireme_operator import preemptions
-from bireme_operator.leader import wall_clock
+from bireme_operator.term import wall_clock
 from testbed.fakeapi import FakeApi
 from testbed.kubelets import FakeKubelets, runs
 from testbed.operator_term.term import (

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from bireme.kube import names, quantities
-from bireme_operator.leader import wall_clock
+from bireme_operator.term import wall_clock
 from testbed.fakeapi import FakeApi
 from testbed.kubelets import FakeKubelets, runs
 from testbed.operator_term.term import (

@@ -7,7 +7,7 @@ from typing import Any
 
 from bireme.core.settings import SchedulingSettings
 from bireme.kube import names, quantities
-from bireme_operator.leader import wall_clock
+from bireme_operator.term import wall_clock
 from testbed.fakeapi import FakeApi
 from testbed.fakeapi.store import Key, Object
 from testbed.kubelets import FakeKubelets, runs

@@ -7,7 +7,7 @@ from typing import Any
 from bireme.core.gpus import GPU_MODEL_LABEL
 from bireme.kube import names
 from bireme.testing import a_node
-from bireme_operator.leader import wall_clock
+from bireme_operator.term import wall_clock
 from testbed.fakeapi import FakeApi
 from testbed.kubelets import FakeKubelets, runs
 from testbed.objects.facts import node_manifest

@@ -10,7 +10,7 @@ import pytest
 from bireme.core.settings import SchedulingSettings
 from bireme.kube import names
 from bireme.kube.client import NotLeader
-from bireme_operator.leader import wall_clock
+from bireme_operator.term import wall_clock
 from testbed.fakeapi import FakeApi, Fault
 from testbed.job_controller import FakeJobController
 from testbed.kubelets import FakeKubelets, runs

@@ -9,10 +9,10 @@ import pytest
 from bireme.core.settings import SchedulingSettings
 from bireme.kube import names
 from bireme.kube.client import ApiClient, NotLeader
-from bireme_operator.leader import TermContext
 from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.observer import ObserverTerm, refuse
 from bireme_operator.settings import OperatorSettings
+from bireme_operator.term import TermContext
 from testbed.fakeapi import FakeApi
 from testbed.operator_term.term import (
     FAST,

@@ -8,7 +8,7 @@ import pytest
 from bireme.core.node_floor import STALE_AFTER_SECONDS
 from bireme.core.times import HOUR
 from bireme_operator import scale_requests
-from bireme_operator.leader import wall_clock
+from bireme_operator.term import wall_clock
 from testbed.fakeapi import FakeApi
 from testbed.fakeapi.answers import owner
 from testbed.fakeapi.faults import Fault

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from bireme.core.times import HOUR
 from bireme.kube.api.node_pool_scaler import history_of
-from bireme_operator.leader import wall_clock
+from bireme_operator.term import wall_clock
 from testbed.fakeapi import FakeApi
 from testbed.kubelets import FakeKubelets, runs
 from testbed.operator_term.node_pools import (

@@ -8,7 +8,8 @@ import pytest
 
 from bireme.core.gpus import GPU
 from bireme.core.settings import SchedulingSettings
-from bireme_operator.leader import LeaderTerm, wall_clock
+from bireme_operator.leader import LeaderTerm
+from bireme_operator.term import wall_clock
 from testbed.fakeapi import FakeApi, Fault, Refusal
 from testbed.fakeapi.faults import every
 from testbed.fakeapi.store import Key, Object

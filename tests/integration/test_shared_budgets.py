@@ -7,7 +7,8 @@ from pathlib import Path
 from bireme.core.settings import SchedulingSettings
 from bireme.core.times import clock_time
 from bireme.kube import names
-from bireme_operator.leader import LeaderTerm, wall_clock
+from bireme_operator.leader import LeaderTerm
+from bireme_operator.term import wall_clock
 from testbed.fakeapi import FakeApi
 from testbed.kubelets import FakeKubelets, runs
 from testbed.operator_term.term import (

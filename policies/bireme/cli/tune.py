@@ -204,7 +204,7 @@ def _tune(
     if judgement.wins:
         with naming("--out"):
             files = write_files(
-                *(options.out, judgement, past, result, options.command, progress.minutes)
+                options.out, judgement, past, result, options.command, progress.minutes
             )
     numbers = {
         "record": {

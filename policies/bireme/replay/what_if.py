@@ -170,7 +170,11 @@ def answers(
     return [
         Told(
             ask(
-                *(snapshot, policy, gang, change, tries),
+                snapshot,
+                policy,
+                gang,
+                change,
+                tries,
                 readable=facts.readable,
                 is_time_left=lambda: clock() < until,
             ),

@@ -343,7 +343,12 @@ class SimulationState:
         nodes, racks = self.cluster.spread(running)
         neighbours = self.cluster.neighbours(running) if self._physics.interferes else 0
         return self._physics.rate(
-            *(job.trace_job, running.sizes, nodes, racks, neighbours, job.straggler),
+            job.trace_job,
+            running.sizes,
+            nodes,
+            racks,
+            neighbours,
+            job.straggler,
             places=replicas_by_node(running),
             neighbours_by_node=self.cluster.neighbours_by_node(running)
             if self._physics.machines is not None
