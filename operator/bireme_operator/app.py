@@ -22,18 +22,16 @@ from bireme.kube.client import ApiClient
 from bireme.kube.credentials import CredentialsError
 from bireme_operator import cluster_version, debug_dump
 from bireme_operator.debug_dump import LastCycles
+from bireme_operator.http_callers import AccessReviews, HttpCallers
 from bireme_operator.http_server import Endpoint, HealthEndpoint
 from bireme_operator.leader import LeaderTerm
 from bireme_operator.lease import Lease
 from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.observer import ObserverTerm, refuse
-from bireme_operator.outlook_endpoint import OutlookEndpoint
 from bireme_operator.outlooks import Outlooks
 from bireme_operator.progress import Certificate, ProgressEndpoint
 from bireme_operator.progress_auth import ProgressService
-from bireme_operator.readers import HttpCallers
-from bireme_operator.reservations_endpoint import ReservationsEndpoint
-from bireme_operator.reviews import AccessReviews
+from bireme_operator.queries import OutlookEndpoint, ReservationsEndpoint
 from bireme_operator.settings import OperatorSettings
 from bireme_operator.term import TermContext, wall_clock
 from bireme_operator.tickets import Tickets

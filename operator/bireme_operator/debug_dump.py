@@ -25,10 +25,9 @@ from bireme.core.times import clock_time
 from bireme.replay.record import RecordError
 from bireme.replay.writer import encode_record
 from bireme.rl.lookup import PolicySource
-from bireme_operator.progress_auth import RequestRefused
+from bireme_operator.http_callers import AccessReviews
+from bireme_operator.http_server import RequestRefused, refusal
 from bireme_operator.rate_limiter import RateLimiter
-from bireme_operator.readers import refusal
-from bireme_operator.reviews import AccessReviews
 from bireme_operator.tickets import TICKET_HEADER, Tickets
 
 PATH: Final = "/debug/dump"

@@ -1,4 +1,4 @@
-"""HTTP servers of the operator: one with bounded connections, and /healthz, /readyz, /metrics."""
+"""HTTP servers of the operator, with bounded connections and refusals in the API server's form."""
 
 import asyncio
 import ssl
@@ -120,3 +120,41 @@ class HealthEndpoint:
     async def _metrics(self, request: web.Request) -> web.Response:
         body = generate_latest(self._registry)
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+
+class RequestRefused(Exception):  # noqa: N818  # a verdict, not a malfunction
+    """Refusal of a request with an HTTP ``status``; the text has the reason and the remedy."""
+
+    def __init__(self, status: int, message: str, retry_after_seconds: float = 0.0) -> None:
+        super().__init__(message)
+        self.status = status
+        self.retry_after_seconds = retry_after_seconds
+
+
+_REASONS: Final = {
+    400: "BadRequest",
+    401: "Unauthorized",
+    403: "Forbidden",
+    413: "RequestEntityTooLarge",
+    422: "Invalid",
+    429: "TooManyRequests",
+}
+
+
+def refusal(refused: RequestRefused) -> web.Response:
+    """Return the response to a refused request, in the form of the API server's.
+
+    Behind its proxy a client reads both alike.
+    """
+    body = {
+        "apiVersion": "v1",
+        "kind": "Status",
+        "status": "Failure",
+        "code": refused.status,
+        "reason": _REASONS.get(refused.status, "ServiceUnavailable"),
+        "message": str(refused),
+    }
+    headers = {}
+    if refused.retry_after_seconds:
+        headers["Retry-After"] = str(int(refused.retry_after_seconds) + 1)
+    return web.json_response(body, status=refused.status, headers=headers)

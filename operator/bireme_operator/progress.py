@@ -30,9 +30,9 @@ from bireme.core.errors import error_text
 from bireme.core.times import MAX_SECONDS
 from bireme.kube.pod_builder import path
 from bireme.kube.progress_reports import MAX_STEPS, ProgressReport
-from bireme_operator.http_server import HttpServer, keep_connection
+from bireme_operator.http_server import HttpServer, RequestRefused, keep_connection
 from bireme_operator.metrics import OperatorMetrics
-from bireme_operator.progress_auth import ProgressService, RequestRefused
+from bireme_operator.progress_auth import ProgressService
 
 # --- the body: read and clipped -----------------------------------------------------------
 

@@ -30,6 +30,7 @@ from bireme.kube.pod_builder import AUDIENCE
 from bireme.kube.pods import PodFacts
 from bireme.kube.progress_reports import ProgressReport, ReportedRun, with_report
 from bireme.kube.training_jobs import JobFacts
+from bireme_operator.http_server import RequestRefused
 from bireme_operator.rate_limiter import RateLimiter
 
 REMEMBERED_SECONDS: Final = 300.0
@@ -41,15 +42,6 @@ _REVIEWS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"
 _POD_NAME: Final = "authentication.kubernetes.io/pod-name"
 _POD_UID: Final = "authentication.kubernetes.io/pod-uid"
 _USER: Final = "system:serviceaccount:"
-
-
-class RequestRefused(Exception):  # noqa: N818  # a verdict, not a malfunction
-    """Refusal of a request with an HTTP ``status``; the text has the reason and the remedy."""
-
-    def __init__(self, status: int, message: str, retry_after_seconds: float = 0.0) -> None:
-        super().__init__(message)
-        self.status = status
-        self.retry_after_seconds = retry_after_seconds
 
 
 @dataclass(frozen=True, slots=True)

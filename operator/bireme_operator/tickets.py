@@ -26,7 +26,7 @@ import structlog
 from bireme.kube import names, pages, quantities
 from bireme.kube.api.base import DNS_SUBDOMAIN
 from bireme.kube.client import METADATA, AnswerTooLargeError, ApiClient, ApiError, NotLeader
-from bireme_operator.progress_auth import RequestRefused
+from bireme_operator.http_server import RequestRefused
 
 TICKET_HEADER: Final = "Bireme-Ticket"
 MAX_AGE_SECONDS: Final = 300.0

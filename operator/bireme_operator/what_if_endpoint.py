@@ -32,10 +32,10 @@ from bireme.replay.what_if import (
     WhatIfAnswer,
     WhatIfQuestion,
 )
+from bireme_operator.http_callers import MAX_NAMESPACES, HttpCallers, Reader
+from bireme_operator.http_server import RequestRefused, refusal
 from bireme_operator.outlooks import Decided, Outlooks
-from bireme_operator.progress_auth import RequestRefused
 from bireme_operator.questions import QuestionFailed
-from bireme_operator.readers import MAX_NAMESPACES, HttpCallers, Reader, refusal
 
 PATH: Final = "/what-if"
 VERSION: Final = "what-if.bireme.dev/v1"

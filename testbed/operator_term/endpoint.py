@@ -14,11 +14,9 @@ from bireme.kube import names, quantities
 from bireme.kube.client import ApiClient
 from bireme.testing import ManualClock
 from bireme_operator import outlook_endpoint, reservations_endpoint, what_if_endpoint
+from bireme_operator.http_callers import AccessReviews, HttpCallers
 from bireme_operator.leader import LeaderTerm
-from bireme_operator.outlook_endpoint import OutlookEndpoint
-from bireme_operator.readers import HttpCallers
-from bireme_operator.reservations_endpoint import ReservationsEndpoint
-from bireme_operator.reviews import AccessReviews
+from bireme_operator.queries import OutlookEndpoint, ReservationsEndpoint
 from bireme_operator.term import wall_clock
 from bireme_operator.tickets import TICKET_HEADER, Tickets
 from bireme_operator.what_if_endpoint import Leading, WhatIfEndpoint

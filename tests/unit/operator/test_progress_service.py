@@ -11,9 +11,9 @@ from bireme.kube.pod_builder import AUDIENCE
 from bireme.kube.progress_reports import ProgressReport
 from bireme.kube.training_jobs import JobFacts
 from bireme.testing import ManualClock
+from bireme_operator.http_server import RequestRefused
 from bireme_operator.progress_auth import (
     ProgressService,
-    RequestRefused,
     Tokens,
     read_claim,
 )

@@ -7,19 +7,20 @@ one address. ServiceAccounts of one namespace share their limit.
 """
 
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeVar
 
+import msgspec
 from aiohttp import web
 
 from bireme.kube import names
-from bireme_operator.http_server import keep_connection
-from bireme_operator.progress_auth import RequestRefused
+from bireme.kube.client import ApiClient, ApiError, NotLeader
+from bireme_operator.http_server import RequestRefused, keep_connection, refusal
 from bireme_operator.rate_limiter import RateLimiter
-from bireme_operator.reviews import AccessReviews
 from bireme_operator.tickets import TICKET_HEADER, Tickets, User
 
+_ACCESS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 MAX_NAMESPACES: Final = 100
 """Limit of namespaces in one request by a reader who may not list in all namespaces."""
 _REMEMBERED_SECONDS: Final = 60.0
@@ -27,6 +28,45 @@ _MAX_REMEMBERED: Final = 8192
 _PER_SECOND: Final = 1.0
 _BURST: Final = 10
 _V = TypeVar("_V")
+
+
+class _Status(msgspec.Struct, frozen=True):
+    allowed: bool = False
+
+
+class _Review(msgspec.Struct, frozen=True):
+    status: _Status = _Status()
+
+
+@dataclass(frozen=True, slots=True)
+class AccessReviews:
+    """Asks the API server; ``client`` must have no fence."""
+
+    client: ApiClient
+
+    async def may(self, user: User, **attributes: Mapping[str, str]) -> bool:
+        """Return whether ``user`` may do the action of ``attributes``, a field of its spec.
+
+        Raises:
+            RequestRefused: the API server cannot be asked.
+        """
+        spec = {
+            "user": user.name,
+            "uid": user.uid,
+            "groups": user.groups,
+            "extra": user.extra,
+            **attributes,
+        }
+        body = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": spec,
+        }
+        try:
+            answer = await self.client.create(_ACCESS, body)
+            return msgspec.json.decode(answer, type=_Review).status.allowed
+        except (ApiError, NotLeader, msgspec.DecodeError) as error:
+            raise RequestRefused(503, f"the API server cannot be asked: {error}") from error
 
 
 @dataclass(slots=True)
@@ -150,32 +190,3 @@ class HttpCallers:
     async def readable(self, reader: Reader, namespaces: Iterable[str]) -> frozenset[str]:
         """Return the subset of ``namespaces`` in which ``reader`` may list."""
         return frozenset([name for name in namespaces if await self.may(reader, "list", name)])
-
-
-_REASONS: Final = {
-    400: "BadRequest",
-    401: "Unauthorized",
-    403: "Forbidden",
-    413: "RequestEntityTooLarge",
-    422: "Invalid",
-    429: "TooManyRequests",
-}
-
-
-def refusal(refused: RequestRefused) -> web.Response:
-    """Return the response to a refused request, in the form of the API server's.
-
-    Behind its proxy a client reads both alike.
-    """
-    body = {
-        "apiVersion": "v1",
-        "kind": "Status",
-        "status": "Failure",
-        "code": refused.status,
-        "reason": _REASONS.get(refused.status, "ServiceUnavailable"),
-        "message": str(refused),
-    }
-    headers = {}
-    if refused.retry_after_seconds:
-        headers["Retry-After"] = str(int(refused.retry_after_seconds) + 1)
-    return web.json_response(body, status=refused.status, headers=headers)
