@@ -63,7 +63,7 @@ def test_an_elastic_job_is_scaled_while_it_waits_and_cancelled_while_it_runs(
     # Fake nodes have no logs: the API server understands, and says that it reaches no kubelet.
     assert bireme(tenant, "logs", "e", "--tail=1") == 1
     said = capsys.readouterr().err.splitlines()
-    assert [line.partition(",")[0] for line in said] == [
+    assert [line.partition(" is missing or ended")[0] for line in said] == [
         f"bireme: the log of worker-{index}" for index in range(3)
     ]
     assert not any("NotAcceptable" in line or "media type" in line for line in said)

@@ -175,7 +175,7 @@ def test_a_volume_is_made_where_there_is_capacity_for_it(tenant: Tenant) -> None
     path = f"/apis/storage.k8s.io/v1/namespaces/{tenant.namespace}/csistoragecapacities"
     api.post(path, capacity)
     tenant.create(training_job("large", using(ephemeral(of_class, gibibytes=6))))
-    waits(tenant, f"can have its volume scratch, of class {of_class}", "large")
+    waits(tenant, f"can provide its volume scratch, of class {of_class}", "large")
     tenant.create(training_job("job", using(ephemeral(of_class, gibibytes=4))))
     provision(tenant, 1, after_seconds=0.0)
     assert runs_at_once(tenant) == ["gpu-05"]
