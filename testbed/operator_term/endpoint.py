@@ -13,7 +13,7 @@ from aiohttp import web
 from bireme.kube import names, quantities
 from bireme.kube.client import ApiClient
 from bireme.testing import ManualClock
-from bireme_operator import outlook_endpoint, reservations_endpoint, what_if_endpoint
+from bireme_operator import queries, what_if_endpoint
 from bireme_operator.http_callers import AccessReviews, HttpCallers
 from bireme_operator.leader import LeaderTerm
 from bireme_operator.queries import OutlookEndpoint, ReservationsEndpoint
@@ -101,15 +101,15 @@ class Endpoint:
 
     async def ask(self, who: str, *namespaces: str) -> tuple[int, dict[str, Any]]:
         """Return status and body of the outlook for ``who``."""
-        return await self._get(outlook_endpoint.PATH, self.headers(who), namespaces)
+        return await self._get(queries.OUTLOOK_PATH, self.headers(who), namespaces)
 
     async def present(self, header: str) -> tuple[int, dict[str, Any]]:
         """Return status and body of the outlook for whoever sends ``header``."""
-        return await self._get(outlook_endpoint.PATH, {TICKET_HEADER: header}, ())
+        return await self._get(queries.OUTLOOK_PATH, {TICKET_HEADER: header}, ())
 
     async def reservations(self, who: str, *namespaces: str) -> tuple[int, dict[str, Any]]:
         """Return status and body of the reservations for ``who``."""
-        return await self._get(reservations_endpoint.PATH, self.headers(who), namespaces)
+        return await self._get(queries.RESERVATIONS_PATH, self.headers(who), namespaces)
 
     async def _get(
         self, path: str, sent: dict[str, str], namespaces: Sequence[str]

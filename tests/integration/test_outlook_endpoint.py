@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from bireme.kube import names
-from bireme_operator import readers
 from testbed.fakeapi import FakeApi, Fault
 from testbed.kubelets import FakeKubelets, runs
 from testbed.operator_term.endpoint import serving, whole
@@ -98,7 +97,7 @@ async def test_who_may_not_or_cannot_be_answered_is_told_why(
 ) -> None:
     furnish(api, 1)
     api.answers.readers = {"ann": {"red"}, "root": {""}}
-    monkeypatch.setattr(readers, "MAX_NAMESPACES", 1)
+    monkeypatch.setattr(http_callers, "MAX_NAMESPACES", 1)
     async with leading(api, tmp_path, outlook=True) as term, serving(api, tmp_path, term) as asked:
         assert (await asked.ask(""))[0] == 401
         await until(lambda: term.outlooks is not None and term.outlooks.latest is not None)
