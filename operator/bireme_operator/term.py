@@ -71,7 +71,7 @@ class TermContext:
 
 @dataclass(frozen=True, slots=True)
 class Caches:
-    """What a term sees: the state of the cluster, its sources, and the policies that decide.
+    """The view of a term: the state of the cluster, its sources, and the policies that decide.
 
     Attributes:
         dirty: Set by every change that can matter to a decision.

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from bireme.kube import names
+from bireme_operator import http_callers
 from testbed.fakeapi import FakeApi, Fault
 from testbed.kubelets import FakeKubelets, runs
 from testbed.operator_term.endpoint import serving, whole

@@ -1,9 +1,10 @@
 """SchedulingPolicy: the policy that decides instead of the operator's settings, or as a shadow.
 
-Cluster scoped and written by administrators. Of several in stage Active the oldest counts. A canary
-decides for some queues. ``spec.rollout`` lets the operator promote or roll back a policy by what it
-measures: the stage that counts then stands in the status, and the spec stays as it was written. The
-guardrails hold for every policy; a checkpoint that cannot be used changes only its own status.
+Cluster scoped and written by administrators. The oldest counts if several are in stage Active. A
+canary decides for some queues. ``spec.rollout`` lets the operator promote or roll back a policy by
+what it measures: the stage that counts then stands in the status, and the spec stays as it was
+written. The guardrails hold for every policy; a checkpoint that cannot be used changes only its own
+status.
 """
 
 from collections.abc import Iterable, Mapping
@@ -75,7 +76,7 @@ class CanaryScope(ApiModel):
 
 
 class RolloutSpec(ApiModel):
-    """What the operator may do by itself, by the outcomes that it compares."""
+    """Actions that the operator may take by itself, by the outcomes that it compares."""
 
     promote: Literal["Never", "Automatic"] = "Never"
     """Automatic: a Shadow or Canary begins to decide for all queues when the whole interval of its
