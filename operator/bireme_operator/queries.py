@@ -9,6 +9,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -30,6 +31,13 @@ RESERVATIONS_PATH: Final = "/reservations"
 RESERVATIONS_VERSION: Final = "reservations.bireme.dev/v1"
 
 
+def _of_leader(outlooks: Callable[[], Outlooks | None]) -> Outlooks:
+    """Return the outlooks of this process; raise RequestRefused if it does not lead."""
+    if (of_leader := outlooks()) is None:
+        raise RequestRefused(503, "this replica does not lead; ask another one")
+    return of_leader
+
+
 @dataclass(slots=True)
 class OutlookEndpoint:
     """Serves the forecast; ``outlooks`` gives that of this process, None if it does not lead.
@@ -42,16 +50,10 @@ class OutlookEndpoint:
     now: Callable[[], float]
 
     def add_to(self, app: web.Application) -> None:
-        app.router.add_get(OUTLOOK_PATH, self._serve)
-
-    async def _serve(self, request: web.Request) -> web.Response:
-        return await self.readers.serve(request, self._answer)
+        app.router.add_get(OUTLOOK_PATH, partial(self.readers.serve, answer=self._answer))
 
     async def _answer(self, reader: Reader, namespaces: Sequence[str]) -> bytes:
-        outlooks = self.outlooks()
-        if outlooks is None:
-            raise RequestRefused(503, "this replica does not lead; ask another one")
-        forecast = outlooks.latest
+        forecast = _of_leader(self.outlooks).latest
         if forecast is None:
             raise RequestRefused(503, "no outlook has been made yet; try again in a minute")
         present = {prospect.gang.namespace for prospect in forecast.outlook.prospects}
@@ -110,16 +112,10 @@ class ReservationsEndpoint:
     outlooks: Callable[[], Outlooks | None]
 
     def add_to(self, app: web.Application) -> None:
-        app.router.add_get(RESERVATIONS_PATH, self._serve)
-
-    async def _serve(self, request: web.Request) -> web.Response:
-        return await self.readers.serve(request, self._answer)
+        app.router.add_get(RESERVATIONS_PATH, partial(self.readers.serve, answer=self._answer))
 
     async def _answer(self, reader: Reader, namespaces: Sequence[str]) -> bytes:
-        outlooks = self.outlooks()
-        if outlooks is None:
-            raise RequestRefused(503, "this replica does not lead; ask another one")
-        current = outlooks.current
+        current = _of_leader(self.outlooks).current
         if current is None:
             raise RequestRefused(503, "nothing has been decided yet; try again in a minute")
         reservations = [

@@ -108,10 +108,8 @@ class RuleOccupants:
                 for name in used.claims:
                     planned.setdefault(self._volumes.of_claim((key[0], name)), set()).add(node)
         for volume in sorted(volumes):
-            yield (
-                volume,
-                volume_usage.nodes_with(self._volumes, volume) | planned.get(volume, frozenset()),
-            )
+            bound = volume_usage.nodes_with(self._volumes, volume)
+            yield volume, bound | planned.get(volume, frozenset())
 
     def _users_of(self, claims: Set[Key]) -> set[tuple[Key, str]]:
         """Return every user of ``claims``: the claim and the uid of the gang, empty for no gang."""

@@ -1,7 +1,7 @@
 """Gangs that hold places: of a plan, of leaving pods, or of pods that run without a plan."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from bireme.core.gangs import Key
 from bireme.core.nodes import NodeTable
@@ -27,9 +27,9 @@ from bireme.kube.watched_objects import OnError, WatchedObjects
 class _Basis:
     """All inputs of a gang's running state."""
 
-    owner: JobFacts | GroupFacts | None
-    view: GangView
-    table: NodeTable
+    owner: JobFacts | GroupFacts | None = field(compare=False)
+    view: GangView = field(compare=False)
+    table: NodeTable = field(compare=False)
     priority: int = 0
     may_preempt: bool = True
     """For a PodGroup: whether other gangs may preempt it."""
@@ -39,12 +39,8 @@ class _Basis:
 
     def is_same(self, other: "_Basis") -> bool:
         """Return whether ``other`` gives the same result; a replaced object counts as new."""
-        objects = self.owner is other.owner and self.view is other.view
-        facts = (self.priority, self.may_preempt, self.learned_seconds, self.resume)
-        other_facts = (other.priority, other.may_preempt, other.learned_seconds, other.resume)
-        is_same_table = self.table is other.table
-        revisions = self.demands_revision, other.demands_revision
-        return objects and is_same_table and revisions[0] == revisions[1] and facts == other_facts
+        are_same = self.owner is other.owner and self.view is other.view
+        return are_same and self.table is other.table and self == other
 
 
 @dataclass(frozen=True, slots=True)

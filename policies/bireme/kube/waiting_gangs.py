@@ -1,7 +1,7 @@
 """Gangs that wait for places: jobs without a plan, and PodGroups with pods at the gate."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from bireme.core.estimates import apply_progress_report
 from bireme.core.gangs import Gang, Key
@@ -23,7 +23,7 @@ from bireme.kube.watched_objects import OnError, WatchedObjects, raise_error
 class _Basis:
     """All inputs of a waiting job's gang."""
 
-    job: JobFacts
+    job: JobFacts = field(compare=False)
     fault: Fault | None
     priority: int
     may_preempt: bool
@@ -34,14 +34,7 @@ class _Basis:
 
     def is_same(self, other: "_Basis") -> bool:
         """Return whether ``other`` gives the same result; a replaced job counts as new."""
-        facts = (self.fault, self.priority, self.may_preempt, self.learned_seconds, self.resume)
-        other_facts = (
-            *(other.fault, other.priority, other.may_preempt, other.learned_seconds),
-            other.resume,
-        )
-        revisions = self.demands_revision, self.images_revision
-        other_revisions = other.demands_revision, other.images_revision
-        return self.job is other.job and revisions == other_revisions and facts == other_facts
+        return self.job is other.job and self == other
 
 
 class WaitingGangCache:

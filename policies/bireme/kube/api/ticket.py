@@ -1,6 +1,6 @@
 """Ticket: says to the operator who asks it, so that nobody passes a token on.
 
-Whoever asks the operator over HTTP creates one beside it. The chart's policy lets a ticket name
+A caller of the operator over HTTP creates one beside it. The chart's policy lets a ticket name
 nobody but the user who creates it. The secret whose digest it holds then proves to the operator
 who asks, and is good for nothing else.
 """
