@@ -77,6 +77,11 @@ class DecisionCase:
         waits = job["phase"] == "waiting"
         return max(0.0, float(job["waited"]) + (self.now - job["queued"] if waits else 0.0))
 
+    def arrival(self, name: str) -> float:
+        """Return when a waiting job came, shifted by the time in which it ran."""
+        job = self.job(name)
+        return float(job["queued"] - job["waited"])
+
     def expected_end(self, name: str) -> float:
         job = self.job(name)
         if job["phase"] == "leaving" or job["estimate"] is None:
@@ -352,8 +357,7 @@ def _yields(case: DecisionCase, other: str, name: str) -> bool:
     late = case.late_in_line(other)
     if waiting["displaced"] or case.late_in_line(name) > 0:
         return waiting["displaced"] or late < case.late_in_line(name)
-    came = waiting["queued"] - waiting["waited"]
-    has_passed = job["started"] >= came and case.claim(other) <= case.claim(name)
+    has_passed = job["started"] >= case.arrival(name) and case.claim(other) <= case.claim(name)
     return late == 0 and (has_passed or case.rank(name) < case.rank(other))
 
 
@@ -556,14 +560,19 @@ def the_first_in_line_starts_if_it_can(case: DecisionCase) -> Iterator[str]:
 
 
 def turns_come_in_order(case: DecisionCase) -> Iterator[str]:
-    """I4: lost nodes first, then the line of the overdue, then the combined priority."""
+    """I4: lost nodes first, then the line of the overdue, then the combined priority.
+
+    Jobs that lost a node and are equally late go in the order of their arrival.
+    """
     turns = [
         move["job"]
         for move in case.of("start", "hold")
         if not case.queue_fault(case.job(move["job"])["queue"])
     ]
     hurried = [n for n in turns if case.job(n)["displaced"] or case.late_in_line(n) > 0]
-    hurried.sort(key=lambda n: (not case.job(n)["displaced"], -case.late_in_line(n), n))
+    hurried.sort(
+        key=lambda n: (not case.job(n)["displaced"], -case.late_in_line(n), case.arrival(n), n)
+    )
     if turns[: len(hurried)] != hurried:
         yield f"{turns} have their turns, and {hurried} go before all others"
     queues = case.seen["queue"].values()

@@ -126,13 +126,13 @@ def first_in_line(before: ClusterSnapshot, hopeless: Set[str]) -> str:
     Gangs that are ``hopeless`` will never fit.
     """
     line = sorted(
-        (not gang.displaced, -before.overdue_seconds(gang), gang.uid)
+        (not gang.displaced, -before.overdue_seconds(gang), gang.arrived, gang.uid)
         for gang in before.waiting
         if (gang.displaced or before.overdue_seconds(gang) > 0) and gang.uid not in hopeless
     )
     if not line:
         return ""
-    first = next(gang for gang in before.waiting if gang.uid == line[0][2])
+    first = next(gang for gang in before.waiting if gang.uid == line[0][-1])
     passed = (before.now - before.overdue_seconds(first), first.uid)
     if not first.displaced and any(
         (held.started - late, held.gang.uid) < passed
