@@ -56,7 +56,7 @@ check: install ## format, lint, types, import contracts, generated files, measur
 	$(BIN)/ruff format --check --quiet $(CODE)
 	$(BIN)/ruff check --quiet $(CODE)
 	$(BIN)/mypy
-	$(BIN)/lint-imports --no-cache --config pyproject.toml | tail -n 12
+	$(BIN)/lint-imports --no-cache --config pyproject.toml > $(VENV)/contracts.txt || { cat $(VENV)/contracts.txt; exit 1; }
 	$(BIN)/python -m bireme.kube.crd --check
 	$(RUN) tools.docs.monitoring --check
 	$(RUN) tools.docs.reference --check
