@@ -22,7 +22,7 @@ from bireme_operator.actuator import Actuator
 from bireme_operator.events import Events
 from bireme_operator.group_status import set_running
 from bireme_operator.guests import Guests, KeptByBudget
-from bireme_operator.lifecycle import ReconcileContext
+from bireme_operator.reconcile_context import ReconcileContext
 from bireme_operator.workqueue import WorkQueue
 
 # A PodGroup in these phases has given its places back; the cache may still have its pods.

@@ -6,8 +6,8 @@ from bireme.core.reasons import Reason
 from bireme.kube.allocations import GangView
 from bireme.kube.pod_groups import GroupFacts
 from bireme.kube.pods import PodFacts
-from bireme_operator import lifecycle
-from bireme_operator.lifecycle import ReconcileContext
+from bireme_operator import starts
+from bireme_operator.reconcile_context import ReconcileContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +34,12 @@ def start_failure(
 
 def silence_message(group: GroupFacts, view: GangView, context: ReconcileContext) -> str | None:
     """Return a message if kube-scheduler reports nothing about pods for too long, else None."""
-    if not view.unbound or lifecycle.is_judged(view):
+    if not view.unbound or starts.is_judged(view):
         return None
     waited = context.seconds_since(group.key, view.plan.planned)
-    if waited <= lifecycle.silence_seconds(view, context):
+    if waited <= starts.silence_seconds(view, context):
         return None
-    silence = lifecycle.silence(group, view, waited, context)
+    silence = starts.silence(group, view, waited, context)
     return f"{len(view.unbound)} of {len(view.members)} pods {silence}"
 
 
@@ -48,7 +48,7 @@ def _silence_failure(
 ) -> FailedStart | None:
     """Return a failure if kube-scheduler ignores the gang's pods while it serves other gangs."""
     message = silence_message(group, view, context)
-    if message is None or not lifecycle.is_passed_over(group, view, context):
+    if message is None or not starts.is_passed_over(group, view, context):
         return None
     return FailedStart(Reason.GANG_NOT_BOUND_IN_TIME, view.unbound[0].node, message, True)
 
@@ -58,7 +58,7 @@ def _refusal_failure(
 ) -> FailedStart | None:
     """Return a failure with kube-scheduler's verdict that it cannot bind a pod to its node."""
     for member, pod in view.members:
-        if verdict := lifecycle.refusal(group.key, view.plan, member, pod, context):
+        if verdict := starts.refusal(group.key, view.plan, member, pod, context):
             name = pod.key[1] if pod is not None else member.uid
             suffix = "" if view.plan.mode == "Score" else f" on node {member.node}"
             message = f"kube-scheduler cannot bind pod {name}{suffix}: {verdict[:700]}"
@@ -76,7 +76,7 @@ def _timeout_failure(
     if (
         group.status.get("phase") != "Inqueue"
         or _has_run(group)
-        or not lifecycle.is_late(group, view, context)
+        or not starts.is_late(group, view, context)
     ):
         return None
     members = [(m, pod) for m, pod in view.members if pod is not None]
@@ -87,9 +87,9 @@ def _timeout_failure(
     ]
     if not stuck:
         return None  # the gang has too few pods, but none of them is stuck
-    member, pod = min(stuck, key=lambda pair: not lifecycle.trouble(pair[1]))
+    member, pod = min(stuck, key=lambda pair: not starts.trouble(pair[1]))
     node = pod.node or member.node
-    trouble = lifecycle.trouble(pod) or "its containers have not all started"
+    trouble = starts.trouble(pod) or "its containers have not all started"
     message = (
         f"{len(stuck)} of {len(members)} pods did not run within startTimeoutSeconds "
         f"{context.start_timeout_seconds(group):.0f}; pod {pod.key[1]} on node {node}: "

@@ -13,16 +13,17 @@ from bireme.core.reasons import Reason
 from bireme.kube.allocations import GangView
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.training_jobs import FINISHED, JobFacts
-from bireme_operator import lifecycle, status
+from bireme_operator import lifecycle, starts, status
 from bireme_operator.actuator import Actuator
 from bireme_operator.admission import JobAdmission
 from bireme_operator.events import Events
 from bireme_operator.job_services import ServiceRestorer
-from bireme_operator.lifecycle import ReconcileContext, Transition
+from bireme_operator.lifecycle import Transition
 from bireme_operator.losses import lost_device_seconds
 from bireme_operator.metrics import GangMetrics, UsageMetrics
 from bireme_operator.node_troubles import NodeHealthHistory
 from bireme_operator.progress_auth import ProgressService
+from bireme_operator.reconcile_context import ReconcileContext
 from bireme_operator.resizes import Resizes
 from bireme_operator.stalls import stall_of, with_stall
 from bireme_operator.start_failures import StartFailures
@@ -151,9 +152,9 @@ class JobReconciler:
         """
         if view is None or not view.unbound or self._judged.get(job.uid) == job.attempt:
             return
-        if lifecycle.is_judged(view):
+        if starts.is_judged(view):
             self._judged[job.uid] = job.attempt
-            wait = lifecycle.VERDICT_SECONDS + _ROUNDED_SECONDS
+            wait = starts.VERDICT_SECONDS + _ROUNDED_SECONDS
             asyncio.get_running_loop().call_later(wait, self.state.changes.requeue, job.key)
 
     def _is_premature(self, job: JobFacts) -> bool:

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from bireme.core.decision import VACATED
-from bireme.core.gangs import Key, Role
-from bireme.core.pod_constraints import Toleration
+from bireme.core.gangs import Role
 from bireme.core.reasons import Reason
 from bireme.core.resources import Request
 from bireme.core.times import clock_time
@@ -23,54 +22,20 @@ from bireme.kube.allocations import GangView
 from bireme.kube.api.training_job import RunPolicy
 from bireme.kube.conditions import disruption_target
 from bireme.kube.plans import Member, PlanFacts
-from bireme.kube.pod_groups import GroupFacts
+from bireme.kube.pod_builder import tasks_by_rank
 from bireme.kube.pods import PodFacts
 from bireme.kube.training_jobs import JobFacts
 from bireme.kube.waits import pause_seconds
+from bireme_operator import starts
+from bireme_operator.reconcile_context import ReconcileContext
 
 ACTIVE = ("Starting", "Running")
 # The operator evicts the pods of a stopped gang for this long. Then it deletes the rest, even if a
 # budget protects them: a gang without some of its pods does not run.
 EVICTING_SECONDS = 300.0
 _EVICTING = (Reason.PREEMPTED, *VACATED)
-# Ignore a FailedScheduling verdict younger than this: kube-scheduler retries after a pod leaves.
-VERDICT_SECONDS = 5.0
-# Grace for transient causes such as volume provisioning. kube-scheduler grants a volume as long.
-_PROVISIONING_SECONDS = 600.0
-_PROVISIONING = "unbound immediate PersistentVolumeClaims"
 # A job pauses before its next start once this many nodes have refused it.
 MAX_REFUSING_NODES = 5
-_MAX_PULL_SECONDS = 3600.0
-
-
-@dataclass(frozen=True, slots=True)
-class ReconcileContext:
-    """Facts outside the job that a verdict may depend on. ``now`` is POSIX seconds."""
-
-    now: float
-    bind_timeout_seconds: float
-    start_timeout_seconds: Callable[[JobFacts | GroupFacts], float]
-    """Returns how long a gang may take from its plan until it runs."""
-    lost_node: Callable[[str], str]
-    """Returns the reason why a node counts as lost; empty when it does not."""
-    unusable_node: Callable[[str, Sequence[Toleration] | None], str]
-    """Returns the obstacle that keeps a planned, unbound replica off its node; empty for none.
-
-    Takes the replica's tolerations, None where they are unknown.
-    """
-    taken_node: Callable[[str], str]
-    """Returns a message if other pods took the room planned on a node; empty otherwise."""
-    is_emptying: Callable[[str], bool]
-    """Returns whether pods of gangs are still leaving a node."""
-    label_drift: Callable[[JobFacts, GangView], Mapping[str, Mapping[str, str]]]
-    """Returns by task the pod labels that change how pod rules match, compared with the plan."""
-    serves_others: Callable[[JobFacts | GroupFacts, PlanFacts], bool]
-    """Returns whether kube-scheduler bound or judged a pod of another gang planned since.
-
-    "Since" starts at this plan, or at the first start of an unbroken series of silent starts.
-    """
-    seconds_since: Callable[[Key, float], float]
-    """Returns the age of a gang's timestamp (POSIX seconds), robust to clocks set back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +100,9 @@ def _override_budgets(
     """Stop evicting a stopped gang's pods and override the budgets that protect them."""
     if view is None or job.status.get("reason") not in _EVICTING:
         return None
-    remaining = [pod for pod in existing_pods(view) if not (pod.is_leaving or pod.is_terminal)]
+    remaining = [
+        pod for pod in starts.existing_pods(view) if not (pod.is_leaving or pod.is_terminal)
+    ]
     if not remaining or context.seconds_since(job.key, job.queue_time) < EVICTING_SECONDS:
         return None
     prefix = f"{job.status.get('message', '')[:800]}; a budget kept {len(remaining)} of its pods"
@@ -188,7 +155,7 @@ def _leader(job: JobFacts, view: GangView) -> tuple[Member, PodFacts | None] | N
         return view.members[0]
     deciding = [
         task.name
-        for task in job.tasks_by_rank
+        for task in tasks_by_rank(job)
         if task.role.is_leading or (policy == "Leader" and task.role is Role.WORKER)
     ]
     places = {(member.task, member.index): (member, pod) for member, pod in view.members}
@@ -343,7 +310,7 @@ def _was_deleted(view: GangView, member: Member, pod: PodFacts | None) -> str:
 def _unschedulable(job: JobFacts, view: GangView, context: ReconcileContext) -> Transition | None:
     """Give the places back after kube-scheduler's verdict that a replica does not fit its node."""
     for member, pod in view.members:
-        verdict = refusal(job.key, view.plan, member, pod, context)
+        verdict = starts.refusal(job.key, view.plan, member, pod, context)
         if verdict:
             suffix = "" if view.plan.mode == "Score" else f" on node {member.node}"
             message = f"kube-scheduler cannot bind replica {member.index} of {member.task}{suffix}"
@@ -353,83 +320,20 @@ def _unschedulable(job: JobFacts, view: GangView, context: ReconcileContext) -> 
     return None
 
 
-def refusal(
-    key: Key, plan: PlanFacts, member: Member, pod: PodFacts | None, context: ReconcileContext
-) -> str:
-    """Return kube-scheduler's verdict that it cannot bind a replica; empty while it may still."""
-    obstacles = pod.obstacles if pod is not None and not (pod.node or pod.is_leaving) else None
-    if obstacles is None or not obstacles.unschedulable:
-        return ""
-    # A gated pod's condition has the age of the pod, so the plan's time counts too.
-    age = context.seconds_since(key, max(obstacles.unschedulable_since, plan.planned, plan.resized))
-    is_explained = _PROVISIONING in obstacles.unschedulable or context.is_emptying(member.node)
-    if age < (_PROVISIONING_SECONDS if is_explained else VERDICT_SECONDS):
-        return ""
-    return obstacles.unschedulable
-
-
-def is_judged(view: GangView) -> bool:
-    """Return whether kube-scheduler has reported a replica as unschedulable."""
-    return any(pod.obstacles and pod.obstacles.unschedulable for pod in existing_pods(view))
-
-
-def existing_pods(view: GangView) -> list[PodFacts]:
-    """Return the pods of planned members that exist."""
-    return [pod for _, pod in view.members if pod is not None]
-
-
 def _unbound(job: JobFacts, view: GangView, context: ReconcileContext) -> Transition | None:
     """Give the places back if the scheduler reports nothing about the gang's pods for too long."""
     waited = context.seconds_since(job.key, view.plan.planned)
-    if is_judged(view) or waited <= silence_seconds(view, context):
+    if starts.is_judged(view) or waited <= starts.silence_seconds(view, context):
         return None
     reason, node = Reason.GANG_NOT_BOUND_IN_TIME, view.unbound[0].node
-    summary = (
-        f"{len(view.unbound)} of {len(view.members)} replicas {silence(job, view, waited, context)}"
-    )
-    if is_passed_over(job, view, context):
+    silence = starts.silence(job, view, waited, context)
+    summary = f"{len(view.unbound)} of {len(view.members)} replicas {silence}"
+    if starts.is_passed_over(job, view, context):
         move = _start_failure(job, reason, summary, node, context)
     else:
         message = f"{summary}; the whole gang is planned again"
         move = Transition("Restarting", reason, message, interruptions=1)
-    return move if _count_unseen(view) else replace(move, silent_plan=view.plan.planned)
-
-
-def silence(
-    gang: JobFacts | GroupFacts, view: GangView, waited: float, context: ReconcileContext
-) -> str:
-    """Return a message about pods that have waited ``waited`` seconds without a verdict."""
-    if unseen := _count_unseen(view):
-        return (
-            f"are not on their nodes after {waited:.0f} s; {unseen} of them do not exist or "
-            "are gated"
-        )
-    text = (
-        f"are not on their nodes after {waited:.0f} s, and kube-scheduler reports nothing "
-        "about them"
-    )
-    if is_passed_over(gang, view, context):
-        return f"{text}, although it serves gangs that were planned later"
-    return f"{text}; it binds no pod that was planned later"
-
-
-def is_passed_over(gang: JobFacts | GroupFacts, view: GangView, context: ReconcileContext) -> bool:
-    """Return whether the scheduler ignores the gang, whose pods all exist, but serves others."""
-    return not _count_unseen(view) and context.serves_others(gang, view.plan)
-
-
-def _count_unseen(view: GangView) -> int:
-    """Return the number of unbound members without a pod that kube-scheduler could bind."""
-    unbound = {*view.unbound}
-    return sum(m in unbound and (pod is None or pod.is_gated) for m, pod in view.members)
-
-
-def silence_seconds(view: GangView, context: ReconcileContext) -> float:
-    """Return how long the scheduler may report nothing about unbound pods."""
-    # kube-scheduler reports nothing about a pod while its volume is being provisioned.
-    if any(pod.obstacles and pod.obstacles.has_claims for pod in existing_pods(view)):
-        return max(context.bind_timeout_seconds, _PROVISIONING_SECONDS)
-    return context.bind_timeout_seconds
+    return move if starts.count_unseen(view) else replace(move, silent_plan=view.plan.planned)
 
 
 def _start_failure(
@@ -495,51 +399,28 @@ def _counts(view: GangView) -> Counter[str]:
 def _hang(view: GangView) -> str:
     """Return the first stuck replica and its reason, as the end of a message; empty if none."""
     for member, pod in view.members:
-        if reason := trouble(pod):
+        if reason := starts.trouble(pod):
             return f"; replica {member.index} of {member.task}: {reason[:600]}"
     return ""
 
 
 def _start_timeout(job: JobFacts, view: GangView, context: ReconcileContext) -> Transition | None:
     """Give the places back if the gang does not get ready in time."""
-    if job.phase == "Running" or not is_late(job, view, context):
+    if job.phase == "Running" or not starts.is_late(job, view, context):
         return None
     stuck = [(m, pod) for m, pod in view.members if pod is None or not _is_there(pod)]
-    member, pod = min(stuck, key=lambda pair: not trouble(pair[1]))
+    member, pod = min(stuck, key=lambda pair: not starts.trouble(pair[1]))
     node = pod.node if pod is not None and pod.node else member.node
     message = (
         f"{len(stuck)} of {len(view.members)} replicas did not run within startTimeoutSeconds "
         f"{context.start_timeout_seconds(job):.0f}; replica {member.index} of {member.task} "
-        f"on node {node}: {trouble(pod) or 'it is not ready'}"
+        f"on node {node}: {starts.trouble(pod) or 'it is not ready'}"
     )
     return _start_failure(job, Reason.START_TIMED_OUT, message, node, context)
 
 
-def is_late(gang: JobFacts | GroupFacts, view: GangView, context: ReconcileContext) -> bool:
-    """Return whether a gang has had its places for longer than its start may take."""
-    waited = context.seconds_since(gang.key, view.plan.planned)
-    limit = context.start_timeout_seconds(gang)
-    return waited > limit and waited - _pull_seconds(view, context.now) > limit
-
-
 def _is_there(pod: PodFacts) -> bool:
     return pod.is_ready or pod.phase == "Succeeded"
-
-
-def trouble(pod: PodFacts | None) -> str:
-    """Return why a pod does not run, as reported by kubelet or scheduler; empty for no reason."""
-    obstacles = pod.obstacles if pod is not None else None
-    return obstacles.waiting or obstacles.unschedulable if obstacles is not None else ""
-
-
-def _pull_seconds(view: GangView, now: float) -> float:
-    """Return the time spent on pulling the gang's images, at most an hour."""
-    obstacles = [pod.obstacles for pod in existing_pods(view) if pod.obstacles is not None]
-    pulls = [(o.pull_began, o.pull_ended or now) for o in obstacles if o.pull_began]
-    if not pulls:
-        return 0.0
-    first_begin, last_end = min(begin for begin, _ in pulls), max(end for _, end in pulls)
-    return min(max(0.0, last_end - first_begin), _MAX_PULL_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -728,10 +609,10 @@ def _verdict(
         return context.lost_node(pod.node) or failure or f"it {_was_deleted(view, member, pod)}"
     if pod is not None and pod.is_leaving:
         return f"it {_was_deleted(view, member, pod)}"
-    if verdict := refusal(job.key, plan, member, pod, context):
+    if verdict := starts.refusal(job.key, plan, member, pod, context):
         return f"kube-scheduler cannot bind it: {verdict[:600]}"
     waited = context.seconds_since(job.key, max(plan.planned, plan.resized))
-    if waited > silence_seconds(view, context):
+    if waited > starts.silence_seconds(view, context):
         return f"not on its node after {waited:.0f} s"
     if plan.mode != "Pinned":
         return ""  # it may still get to another node than the planned one

@@ -40,8 +40,8 @@ from bireme_operator.group_status import (
     wait_fields,
 )
 from bireme_operator.guests import Guests, KeptByBudget
-from bireme_operator.lifecycle import ReconcileContext
 from bireme_operator.node_troubles import NodeHealthHistory
+from bireme_operator.reconcile_context import ReconcileContext
 from bireme_operator.start_failures import StartFailures
 from bireme_operator.watches import Watches
 from bireme_operator.workqueue import WorkQueue

@@ -28,7 +28,7 @@ from bireme.kube.pod_groups import GroupFacts
 from bireme.kube.pods import PodFacts
 from bireme.kube.training_jobs import JobFacts
 from bireme.tasks import Tasks
-from bireme_operator import lifecycle
+from bireme_operator import starts
 from bireme_operator.budget_claims import BudgetClaims
 from bireme_operator.jobs import JobReconciler
 from bireme_operator.metrics import OperatorMetrics
@@ -306,7 +306,7 @@ class Preemptions:
         if isinstance(owner, JobFacts):
             return self.state.objects.pods_of(owner)
         view = self.state.views.get(owner.key)
-        return [] if view is None else lifecycle.existing_pods(view)
+        return [] if view is None else starts.existing_pods(view)
 
     def _remember(
         self,

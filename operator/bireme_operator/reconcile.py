@@ -30,10 +30,10 @@ from bireme_operator import lifecycle
 from bireme_operator.actuator import Actuator
 from bireme_operator.adoptions import Adoptions
 from bireme_operator.jobs import JobReconciler
-from bireme_operator.lifecycle import ReconcileContext
 from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.node_troubles import NodeHealthHistory
 from bireme_operator.pod_groups import PodGroups
+from bireme_operator.reconcile_context import ReconcileContext
 from bireme_operator.rejections import Rejection
 from bireme_operator.settings import OperatorSettings
 from bireme_operator.start_failures import StartFailures

@@ -21,9 +21,9 @@ from bireme.kube.training_jobs import JobFacts
 from bireme_operator import lifecycle
 from bireme_operator.actuator import Actuator
 from bireme_operator.events import Events
-from bireme_operator.lifecycle import ReconcileContext
 from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.node_troubles import NodeHealthHistory, has_failed
+from bireme_operator.reconcile_context import ReconcileContext
 from bireme_operator.rejections import AdmissionRejected
 from bireme_operator.status_writer import StatusWriter
 from bireme_operator.workqueue import WorkQueue

@@ -9,7 +9,8 @@ from bireme.kube.allocations import GangView
 from bireme.kube.plans import PlanFacts
 from bireme.kube.pods import PodFacts
 from bireme.kube.training_jobs import JobFacts
-from bireme_operator.lifecycle import ReconcileContext, transition
+from bireme_operator.lifecycle import transition
+from bireme_operator.reconcile_context import ReconcileContext
 from testbed.objects.facts import CREATED, a_job, a_plan, a_pod, a_view, running
 from testbed.scenario.manifests import task
 
