@@ -341,7 +341,7 @@ def job_allocation(
 def _is_leaving(job: JobFacts, view: GangView) -> bool:
     """Return whether the job frees its places soon, without an eviction."""
     if job.is_finished and not job.is_leaving:
-        return not job.keeps_pods
+        return job.spec is None or job.spec.run_policy.clean_pod_policy != "None"
     return job.is_leaving or job.is_suspended or view.plan.attempt != job.attempt
 
 

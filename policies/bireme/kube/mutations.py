@@ -126,7 +126,9 @@ class Mutations:
         if not self._entries or not job.template_pods:
             return job
         pods = tuple(self._pods_of_tasks(job))
-        return job if pods == job.pods else job.with_pods(pods)
+        if pods == job.pods:
+            return job
+        return replace(job, tasks=tuple(of_task.task for of_task in pods), pods=pods)
 
     def _pods_of_tasks(self, job: JobFacts) -> Iterable[TaskPods]:
         for shape, spec_pods, current in zip(

@@ -39,6 +39,11 @@ ELASTIC_TIMEOUTS = {
 }
 
 
+def tasks_by_rank(job: JobFacts) -> list[Task]:
+    """Return the tasks in the order of their ranks: the task of the leader comes first."""
+    return sorted(job.tasks, key=lambda task: (not task.role.is_leading, -task.priority))
+
+
 class Rendezvous:
     """Environment variables for the rendezvous of the replicas of one planned job.
 
@@ -65,7 +70,7 @@ class Rendezvous:
         self._job = job
         self._plan = plan
         self._accelerators = accelerators
-        order = job.tasks_by_rank
+        order = tasks_by_rank(job)
         self._replicas = {t.name: plan.replicas[t.name] for t in order if t.name in plan.replicas}
         self._tasks = {task.name: task for task in order}
 

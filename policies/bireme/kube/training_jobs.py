@@ -109,11 +109,6 @@ class JobFacts:
     """Default queue of its namespace for jobs that name no queue; empty for ``default``."""
 
     @property
-    def tasks_by_rank(self) -> list[Task]:
-        """Its tasks in the order of their ranks: the task of the leader comes first."""
-        return sorted(self.tasks, key=lambda task: (not task.role.is_leading, -task.priority))
-
-    @property
     def phase(self) -> str:
         """``status.phase``; Pending before the operator has written one."""
         return str(self.status.get("phase") or "Pending")
@@ -147,22 +142,16 @@ class JobFacts:
                 return Reason.PODS_REFUSED, f"{text}; a dry run checks again every minute"
         return None
 
-    def with_pods(self, pods: tuple[TaskPods, ...]) -> "JobFacts":
-        """Return the job with the tasks of ``pods``, one item per task."""
-        return replace(self, tasks=tuple(task_pods.task for task_pods in pods), pods=pods)
-
     def labels_of(self, place: int) -> dict[str, str]:
         """Return the labels that all pods of the task at ``place`` have."""
-        return {**self.pods[place].labels, **self._own_labels(place)}
+        task = self.template_pods[place].task
+        return {**self.pods[place].labels, **labels_by_bireme(self.key[1], self.queue, task)}
 
     @cached_property
     def label_pairs(self) -> tuple[tuple[str, str], ...]:
         """All labels of the pods of its tasks."""
         labels = (self.labels_of(place).items() for place in range(len(self.pods)))
         return tuple(dict.fromkeys(chain.from_iterable(labels)))
-
-    def _own_labels(self, place: int) -> dict[str, str]:
-        return labels_by_bireme(self.key[1], self.queue, self.template_pods[place].task)
 
     @property
     def queue(self) -> str:
@@ -173,11 +162,6 @@ class JobFacts:
     def is_finished(self) -> bool:
         """True if the job has ended for good."""
         return self.phase in FINISHED
-
-    @property
-    def keeps_pods(self) -> bool:
-        """True if its pods keep running after it has finished."""
-        return self.spec is not None and self.spec.run_policy.clean_pod_policy == "None"
 
     @property
     def attempt(self) -> int:
@@ -239,27 +223,23 @@ class JobFacts:
         """Return whether it pauses after a failed start."""
         return waits.is_pause(self.retry_time - now, self.start_failures)
 
-    @property
-    def earlier_wait_seconds(self) -> float:
-        """Seconds of its waits before it last joined the queue."""
-        return float(self.status.get("waitSeconds") or 0)
-
     @cached_property
     def wait(self) -> waits.Wait:
         """The sum of its waits."""
         status = self.status
+        earlier_seconds = float(status.get("waitSeconds") or 0)
         seconds, uncounted = waits.self_caused_wait(status)
         if waits.is_raised(status, self.total_request):
             return waits.ANEW
         if "admittedTime" in status:  # the wait ended with the admission: the status has all of it
-            return waits.Wait(0.0, self.earlier_wait_seconds, 0.0, uncounted=seconds)
+            return waits.Wait(0.0, earlier_seconds, 0.0, uncounted=seconds)
         if waits.is_other(status, self.queue, self.wait_key):
             return waits.ANEW
         # The pause after a failed start does not count as waiting.
         since = max(self.queue_time, self.retry_time)
         parked = waits.park_time(status)
         return waits.Wait(
-            since, self.earlier_wait_seconds, parked, uncounted=seconds, uncounted_since=uncounted
+            since, earlier_seconds, parked, uncounted=seconds, uncounted_since=uncounted
         )
 
     @cached_property

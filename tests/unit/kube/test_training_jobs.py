@@ -251,7 +251,7 @@ def test_the_digest_changes_with_the_tasks_and_with_nothing_else() -> None:
 
 def test_a_status_that_is_missing_means_a_fresh_job() -> None:
     job = a_job()
-    assert (job.phase, job.attempt, job.earlier_wait_seconds, job.is_finished) == (
+    assert (job.phase, job.attempt, job.wait.earlier_seconds, job.is_finished) == (
         "Pending",
         0,
         0.0,

@@ -1,5 +1,6 @@
 """How long a gang has waited, through statuses as the operator writes and reads them."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -135,7 +136,8 @@ def test_what_admission_adds_to_pods_is_no_edit() -> None:
     job = story.job
     (pods,) = job.pods
     larger = tuple((name, 2 * amount) for name, amount in pods.task.request)
-    seen = job.with_pods((type(pods)(task=type(pods.task)("worker", 4, larger)),))
+    admitted_task = type(pods.task)("worker", 4, larger)
+    seen = replace(job, tasks=(admitted_task,), pods=(type(pods)(task=admitted_task),))
     assert seen.gang(0).wait_seconds(CREATED + 2 * HOUR) == 2 * HOUR
 
 
