@@ -129,9 +129,8 @@ def follow() -> Walk:
 def main() -> int:
     """Print the files of the walk and every call of it."""
     seen = follow()
-    print(
-        f"{len(seen.files())} files, {seen.returns()} returns, of them {seen.cycle_returns()} in a cycle"
-    )
+    files, cycle_returns = len(seen.files()), seen.cycle_returns()
+    print(f"{files} files, {seen.returns()} returns, {cycle_returns} of them in run_cycle")
     for path, names in groupby(seen.calls, key=lambda call: call[0]):
         print(f"  {path}: {', '.join(name for _, name in names)}")
     return 0
