@@ -72,8 +72,9 @@ class Life(SmallCluster):
             ends = (
                 held.started + max(self.seconds[uid], held.gang.estimated_seconds or 0.0)
                 for uid, held in self.running.items()
+                if not held.is_leaving
             )
-            self.due = max(ends, default=self.now)
+            self.due = max([*ends, *self.leaves.values()], default=self.now)
         elif first and self.now > self.due + SLACK_SECONDS:
             self.problems.append(f"{first} is first, and what ran then ended at {self.due:.0f}")
 
