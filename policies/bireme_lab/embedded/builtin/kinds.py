@@ -1,0 +1,132 @@
+"""Defaults and checks of Kubernetes' other kinds, and the table of all behaviours."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from bireme_lab.embedded.api import kinds
+from bireme_lab.embedded.api.errors import Faults, Object
+from bireme_lab.embedded.api.server import Behaviour
+from bireme_lab.embedded.builtin import jobs
+from bireme_lab.embedded.builtin.plain import Complete, PlainKind, Validate, filled
+from bireme_lab.embedded.builtin.pods import PodKind
+
+_NAME_LABEL: Final = "kubernetes.io/metadata.name"
+_HIGHEST_CLASS: Final = 1_000_000_000
+
+
+def _namespace(obj: Object, old: Object | None) -> Object:
+    if old is not None:
+        return obj
+    meta = obj["metadata"]
+    labels = {**(meta.get("labels") or {}), _NAME_LABEL: meta["name"]}
+    return {
+        **obj,
+        "metadata": {**meta, "labels": labels},
+        "spec": {"finalizers": ["kubernetes"]},
+        "status": {"phase": "Active"},
+    }
+
+
+def _node(obj: Object, old: Object | None) -> Object:
+    obj = filled(obj, spec={}, status={})
+    spec = obj["spec"]
+    # The node controller taints a cordoned node; here it happens with the write.
+    taints = [t for t in spec.get("taints") or () if t["key"] != _UNSCHEDULABLE]
+    if spec.get("unschedulable"):
+        had = next((t for t in spec.get("taints") or () if t["key"] == _UNSCHEDULABLE), None)
+        taints.append(had or {"key": _UNSCHEDULABLE, "effect": "NoSchedule"})
+    spec = {k: v for k, v in spec.items() if k != "taints"}
+    return {**obj, "spec": {**spec, "taints": taints} if taints else spec}
+
+
+_UNSCHEDULABLE: Final = "node.kubernetes.io/unschedulable"
+
+
+def _service(obj: Object, old: Object | None) -> Object:
+    spec = filled(obj.get("spec") or {}, type="ClusterIP", sessionAffinity="None")
+    if old is not None:
+        spec = {
+            **{k: old["spec"][k] for k in ("clusterIP", "clusterIPs") if k in old["spec"]},
+            **spec,
+        }
+    address = spec.get("clusterIP") or f"10.96.{_octets(obj['metadata']['uid'])}"
+    spec = filled(
+        spec,
+        clusterIP=address,
+        clusterIPs=[address],
+        internalTrafficPolicy="Cluster",
+        ipFamilies=["IPv4"],
+        ipFamilyPolicy="SingleStack",
+    )
+    if spec.get("ports"):
+        ports = [filled(p, protocol="TCP", targetPort=p.get("port")) for p in spec["ports"]]
+        spec = {**spec, "ports": ports}
+    return {**obj, "spec": spec, "status": obj.get("status") or {"loadBalancer": {}}}
+
+
+def _octets(uid: str) -> str:
+    bits = int(uid[:4], 16)
+    return f"{bits >> 8}.{bits & 255}"
+
+
+def _priority_class(obj: Object, old: Object | None) -> Object:
+    return filled(obj, value=0, preemptionPolicy="PreemptLowerPriority")
+
+
+def _check_priority_class(obj: Object, old: Object | None, faults: Faults) -> None:
+    name, value = obj["metadata"]["name"], obj["value"]
+    if not name.startswith("system-") and value > _HIGHEST_CLASS:
+        text = f"maximum allowed value of a user defined priority is {_HIGHEST_CLASS}"
+        faults.forbidden("value", text)
+    if old is not None and old["value"] != value:
+        faults.invalid("value", value, "field is immutable")
+
+
+def _budget(obj: Object, old: Object | None) -> Object:
+    return (
+        obj
+        if old is not None
+        else {
+            **obj,
+            "status": {
+                "currentHealthy": 0,
+                "desiredHealthy": 0,
+                "disruptionsAllowed": 0,
+                "expectedPods": 0,
+            },
+        }
+    )
+
+
+def _secret(obj: Object, old: Object | None) -> Object:
+    return filled(obj, type="Opaque")
+
+
+def _claim(obj: Object, old: Object | None) -> Object:
+    spec = filled(obj.get("spec") or {}, volumeMode="Filesystem")
+    return {**obj, "spec": spec, "status": obj.get("status") or {"phase": "Pending"}}
+
+
+_PLAIN: Final[Mapping[str, tuple[Complete, Validate]]] = {
+    kinds.NAMESPACES: (_namespace, lambda *_: None),
+    kinds.NODES: (_node, lambda *_: None),
+    kinds.SERVICES: (_service, lambda *_: None),
+    kinds.PRIORITY_CLASSES: (_priority_class, _check_priority_class),
+    kinds.BUDGETS: (_budget, lambda *_: None),
+    "/api/v1/secrets": (_secret, lambda *_: None),
+    "/api/v1/persistentvolumeclaims": (_claim, lambda *_: None),
+    kinds.JOBS: (jobs.complete, jobs.validate),
+}
+_UNCHECKED: Final = (kinds.DEFINITIONS,)
+
+
+def behaviours() -> dict[str, Behaviour]:
+    """Return the behaviour of every kind of Kubernetes, by its path."""
+    found: dict[str, Any] = {}
+    for resource in kinds.KINDS:
+        if resource.path in _UNCHECKED or resource.is_create_only:
+            continue
+        complete, validate = _PLAIN.get(resource.path, (lambda obj, _: obj, lambda *_: None))
+        found[resource.path] = PlainKind(resource, complete, validate)
+    found[kinds.PODS] = PodKind()
+    return found
