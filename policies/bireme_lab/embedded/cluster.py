@@ -1,21 +1,38 @@
 """An embedded cluster: the API server with all its kinds, and the controllers beside it."""
 
+import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final, Self
 
 import msgspec
 
+from bireme_lab.embedded import kubelets
 from bireme_lab.embedded.api import kinds
 from bireme_lab.embedded.api.errors import Object
-from bireme_lab.embedded.api.requests import Answer, Request
+from bireme_lab.embedded.api.http import HttpServer
+from bireme_lab.embedded.api.requests import Answer, Request, User
 from bireme_lab.embedded.api.resources import Resources, custom_resources
 from bireme_lab.embedded.api.server import ApiServer
 from bireme_lab.embedded.api.store import Change
+from bireme_lab.embedded.builtin import pod_verbs
 from bireme_lab.embedded.builtin.kinds import behaviours
 from bireme_lab.embedded.builtin.priorities import SYSTEM_CLASSES, priority_admission
+from bireme_lab.embedded.client import Client
+from bireme_lab.embedded.controllers.budgets import Budgets
+from bireme_lab.embedded.controllers.garbage import GarbageCollector
+from bireme_lab.embedded.controllers.jobs import Jobs
+from bireme_lab.embedded.controllers.namespaces import Namespaces
+from bireme_lab.embedded.controllers.nodes import Nodes
+from bireme_lab.embedded.kubelets import Kubelets
+from bireme_lab.embedded.scheduler import scheduler
+from bireme_lab.embedded.scheduler.configuration import DEFAULT, Configuration
+from bireme_lab.embedded.scheduler.scheduler import Scheduler
 
+_CONTROLLERS: Final = User(
+    "system:kube-controller-manager", ("system:masters", "system:authenticated")
+)
 _NAMESPACES: Final = ("default", "kube-system", "kube-public", "kube-node-lease")
 
 
@@ -49,6 +66,7 @@ class Definitions:
     """Serves the kinds of CustomResourceDefinitions while these exist."""
 
     api: ApiServer
+    on_served: Callable[[], None] = lambda: None
     _served: dict[str, list[str]] = field(default_factory=dict)
 
     def changed(self, change: Change) -> None:
@@ -65,30 +83,67 @@ class Definitions:
         for resource in served:
             self.api.resources.add(resource)
         self._served[name] = [resource.path for resource in served]
-        if not (change.after.get("status") or {}).get("conditions"):
-            self._establish(change.after)
+        self.on_served()
 
-    def _establish(self, definition: Object) -> None:
-        at = definition["metadata"]["creationTimestamp"]
-        names = definition["spec"]["names"]
-        conditions = [
-            {
-                "type": kind,
-                "status": "True",
-                "reason": reason,
-                "message": message,
-                "lastTransitionTime": at,
-            }
-            for kind, reason, message in (
-                ("NamesAccepted", "NoConflicts", "no conflicts found"),
-                ("Established", "InitialNamesAccepted", "the initial names have been accepted"),
-            )
-        ]
-        stored = [v["name"] for v in definition["spec"]["versions"] if v.get("storage")]
-        status: Any = {"conditions": conditions, "acceptedNames": names, "storedVersions": stored}
-        key = ("", definition["metadata"]["name"])
-        self.api.store.write(kinds.DEFINITIONS, key, {**definition, "status": status})
+
+@dataclass(eq=False)
+class EmbeddedCluster:
+    """API server, scheduler, kubelets and controllers; ``async with`` runs them.
+
+    Attributes:
+        configuration: Of the scheduler for pods of its profiles, beside the default scheduler.
+    """
+
+    configuration: Configuration = DEFAULT
+    port: int = 0
+    api: ApiServer = field(init=False)
+    http: HttpServer = field(init=False)
+    kubelets: Kubelets = field(init=False)
+    _tasks: list[asyncio.Task[None]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.api = make_api(wall_clock)
+        self.http = HttpServer(self.api, port=self.port)
+        self.kubelets = Kubelets(self._client(kubelets.USER))
+        pod_verbs.register(self.api, self.kubelets.logs)
+
+    def _client(self, user: User) -> Client:
+        return Client(self.api, user, time.monotonic)
+
+    async def __aenter__(self) -> Self:
+        controllers = self._client(_CONTROLLERS)
+        garbage = GarbageCollector(controllers)
+        parts = (
+            garbage,
+            Namespaces(controllers),
+            Nodes(controllers),
+            Jobs(controllers),
+            Budgets(controllers),
+            self.kubelets,
+        )
+        for part in parts:
+            part.start()
+        # Kinds that come later are followed too, but not while the store hands out their change.
+        loop = asyncio.get_running_loop()
+        self.api.store.collection(kinds.DEFINITIONS).subscribers.append(
+            lambda _: loop.call_soon(garbage.start)
+        )
+        works = [garbage.work, self.kubelets.pods, self.kubelets.nodes]
+        works += [part.work for part in parts[1:5]]
+        works.append(parts[2].evictions)
+        schedulers = [Scheduler(self._client(scheduler.USER), DEFAULT)]
+        if self.configuration is not DEFAULT:
+            schedulers.append(Scheduler(self._client(scheduler.USER), self.configuration))
+        self._tasks = [asyncio.create_task(each.run()) for each in (*works, *schedulers)]
+        await self.http.__aenter__()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.http.__aexit__()
 
 
 def wall_clock() -> float:
-    return time.time()
+    return time.time()  # noqa: TID251  # the embedded cluster lives in real time

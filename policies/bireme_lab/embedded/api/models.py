@@ -31,24 +31,31 @@ _INT_OR_STRING: Final = {"x-kubernetes-int-or-string": True}
 
 def schema_of(resource: Resource) -> Schema | None:
     """Return the schema of one of Kubernetes' kinds; None where the client has no model."""
-    model = _model(f"V1{resource.kind}") or _model(f"Core{resource.version.title()}{resource.kind}")
-    return None if model is None else _of_model(model)
+    found = model_of(resource)
+    return None if found is None else schema_of_model(found)
+
+
+def model_of(resource: Resource) -> type[BaseModel] | None:
+    """Return the client's model of a kind."""
+    version = resource.version.title()
+    return model(f"{version}{resource.kind}") or model(f"Core{version}{resource.kind}")
 
 
 @cache
-def _model(name: str) -> type[BaseModel] | None:
+def model(name: str) -> type[BaseModel] | None:
     module = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
     module = re.sub(r"^v1(?=[a-z])", "v1_", module)
     try:
         found = importlib.import_module(f"kubernetes.client.models.{module}")
     except ModuleNotFoundError:
         return None
-    model: type[BaseModel] = getattr(found, name)
-    return model
+    of_kind: type[BaseModel] = getattr(found, name)
+    return of_kind
 
 
 @cache
-def _of_model(model: type[BaseModel]) -> Schema:
+def schema_of_model(model: type[BaseModel]) -> Schema:
+    """Return the structural schema of a model."""
     properties: dict[str, Any] = {}
     schema: dict[str, Any] = {"type": "object", "properties": properties}
     if model.__doc__:
@@ -84,7 +91,7 @@ def _of_type(annotation: Any, name: str) -> Mapping[str, Any]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         if annotation.__name__ == "V1JSONSchemaProps":  # schemas contain schemas
             return _ANYTHING
-        return _of_model(annotation)
+        return schema_of_model(annotation)
     if isinstance(annotation, type) and annotation in _SCALARS:
         return _SCALARS[annotation]
     if getattr(annotation, "__name__", "") == "datetime":

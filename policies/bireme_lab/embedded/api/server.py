@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 import msgspec
 import yaml
 
-from bireme_lab.embedded.api import apply, errors, patches, schemas
+from bireme_lab.embedded.api import apply, errors, openapi, patches, schemas
 from bireme_lab.embedded.api.apply import Manager
 from bireme_lab.embedded.api.errors import Faults, Object, Refusal, bad_request
 from bireme_lab.embedded.api.field_sets import Shape
@@ -154,6 +154,8 @@ class ApiServer:
             return self.documents[path](request)
         if path == "/version":
             return Answer(200, dict(_VERSION))
+        if (found := openapi.answer(self.resources, request)) is not None:
+            return found
         if (document := self.resources.document(path)) is not None:
             return Answer(200, document)
         at = Address.parse(path)
@@ -321,7 +323,7 @@ class ApiServer:
             entry = Manager(manager, "Apply", resource.group_version)
             applied = {**content, "metadata": {**new["metadata"]}}
             entries = apply.apply(
-                None, applied, entry, self.shape(resource), self._timestamp(), is_forced=True
+                None, applied, entry, self.shape(resource), self.timestamp(), is_forced=True
             )["metadata"]["managedFields"]
             new["metadata"]["managedFields"] = entries
         else:
@@ -336,7 +338,7 @@ class ApiServer:
         meta |= {
             "name": key[1],
             "uid": self._uid(),
-            "creationTimestamp": self._timestamp(),
+            "creationTimestamp": self.timestamp(),
             "generation": 1,
         }
         if key[0]:
@@ -537,7 +539,7 @@ class ApiServer:
         stated = content.get("metadata", {})
         is_forced = request.query.get("force") in ("1", "true")
         merged = apply.apply(
-            old, content, owner, self.shape(resource), self._timestamp(), is_forced=is_forced
+            old, content, owner, self.shape(resource), self.timestamp(), is_forced=is_forced
         )
         if stated.get("resourceVersion"):
             merged["metadata"]["resourceVersion"] = stated["resourceVersion"]
@@ -597,7 +599,7 @@ class ApiServer:
         if not was_leaving or (
             behaviour is not None and grace < int(meta.get("deletionGracePeriodSeconds") or 0)
         ):
-            meta["deletionTimestamp"] = self._timestamp(grace)
+            meta["deletionTimestamp"] = self.timestamp(grace)
             meta["deletionGracePeriodSeconds"] = grace
             if "generation" in meta and not was_leaving:
                 meta["generation"] = int(meta["generation"]) + 1
@@ -751,7 +753,7 @@ class ApiServer:
         new: Object,
     ) -> Object:
         manager = Manager(request.manager, "Update", resource.group_version, subresource)
-        return apply.track(old, new, manager, self.shape(resource), self._timestamp())
+        return apply.track(old, new, manager, self.shape(resource), self.timestamp())
 
     def _require_namespace(self, name: str) -> None:
         found = self.store.get(_NAMESPACES, ("", name))
@@ -764,7 +766,8 @@ class ApiServer:
             )
             raise Refusal(403, "Forbidden", text)
 
-    def _timestamp(self, later_seconds: float = 0.0) -> str:
+    def timestamp(self, later_seconds: float = 0.0) -> str:
+        """Return the time, or a later one, as the API writes it."""
         moment = datetime.fromtimestamp(self.now() + later_seconds, UTC)
         return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
 

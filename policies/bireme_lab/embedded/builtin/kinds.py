@@ -107,6 +107,29 @@ def _claim(obj: Object, old: Object | None) -> Object:
     return {**obj, "spec": spec, "status": obj.get("status") or {"phase": "Pending"}}
 
 
+def _definition(obj: Object, old: Object | None) -> Object:
+    """Establish a new definition at once: its names conflict with nobody's."""
+    if old is not None:
+        return obj
+    at, spec = obj["metadata"]["creationTimestamp"], obj["spec"]
+    conditions = [
+        {
+            "type": kind,
+            "status": "True",
+            "reason": reason,
+            "message": message,
+            "lastTransitionTime": at,
+        }
+        for kind, reason, message in (
+            ("NamesAccepted", "NoConflicts", "no conflicts found"),
+            ("Established", "InitialNamesAccepted", "the initial names have been accepted"),
+        )
+    ]
+    stored = [version["name"] for version in spec["versions"] if version.get("storage")]
+    status = {"conditions": conditions, "acceptedNames": spec["names"], "storedVersions": stored}
+    return {**obj, "status": status}
+
+
 _PLAIN: Final[Mapping[str, tuple[Complete, Validate]]] = {
     kinds.NAMESPACES: (_namespace, lambda *_: None),
     kinds.NODES: (_node, lambda *_: None),
@@ -115,16 +138,16 @@ _PLAIN: Final[Mapping[str, tuple[Complete, Validate]]] = {
     kinds.BUDGETS: (_budget, lambda *_: None),
     "/api/v1/secrets": (_secret, lambda *_: None),
     "/api/v1/persistentvolumeclaims": (_claim, lambda *_: None),
+    kinds.DEFINITIONS: (_definition, lambda *_: None),
     kinds.JOBS: (jobs.complete, jobs.validate),
 }
-_UNCHECKED: Final = (kinds.DEFINITIONS,)
 
 
 def behaviours() -> dict[str, Behaviour]:
     """Return the behaviour of every kind of Kubernetes, by its path."""
     found: dict[str, Any] = {}
     for resource in kinds.KINDS:
-        if resource.path in _UNCHECKED or resource.is_create_only:
+        if resource.is_create_only:
             continue
         complete, validate = _PLAIN.get(resource.path, (lambda obj, _: obj, lambda *_: None))
         found[resource.path] = PlainKind(resource, complete, validate)
