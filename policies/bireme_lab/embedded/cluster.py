@@ -19,12 +19,14 @@ from bireme_lab.embedded.api.store import Change
 from bireme_lab.embedded.builtin import pod_verbs
 from bireme_lab.embedded.builtin.kinds import behaviours
 from bireme_lab.embedded.builtin.priorities import SYSTEM_CLASSES, priority_admission
+from bireme_lab.embedded.builtin.webhooks import webhook_admission
 from bireme_lab.embedded.client import Client
 from bireme_lab.embedded.controllers.budgets import Budgets
 from bireme_lab.embedded.controllers.garbage import GarbageCollector
 from bireme_lab.embedded.controllers.jobs import Jobs
 from bireme_lab.embedded.controllers.namespaces import Namespaces
 from bireme_lab.embedded.controllers.nodes import Nodes
+from bireme_lab.embedded.controllers.replicas import Replicas
 from bireme_lab.embedded.kubelets import Kubelets
 from bireme_lab.embedded.scheduler import scheduler
 from bireme_lab.embedded.scheduler.configuration import DEFAULT, Configuration
@@ -40,6 +42,7 @@ def make_api(now: Callable[[], float]) -> ApiServer:
     """Return an API server with Kubernetes' kinds, its first objects, and definitions at work."""
     api = ApiServer(now, Resources(kinds.KINDS), behaviours=behaviours())
     api.mutators.append(priority_admission(api.store))
+    api.validators.append(webhook_admission(api.store))
     api.store.collection(kinds.DEFINITIONS).subscribers.append(Definitions(api).changed)
     api.documents |= dict.fromkeys(("/healthz", "/livez", "/readyz"), _healthy)
     for name in _NAMESPACES:
@@ -119,6 +122,7 @@ class EmbeddedCluster:
             Nodes(controllers),
             Jobs(controllers),
             Budgets(controllers),
+            Replicas(controllers),
             self.kubelets,
         )
         for part in parts:
@@ -129,7 +133,7 @@ class EmbeddedCluster:
             lambda _: loop.call_soon(garbage.start)
         )
         works = [garbage.work, self.kubelets.pods, self.kubelets.nodes]
-        works += [part.work for part in parts[1:5]]
+        works += [part.work for part in parts[1:6]]
         works.append(parts[2].evictions)
         schedulers = [Scheduler(self._client(scheduler.USER), DEFAULT)]
         if self.configuration is not DEFAULT:

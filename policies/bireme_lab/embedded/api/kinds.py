@@ -35,7 +35,7 @@ def _kind(
         kind=kind,
         is_namespaced=not cluster,
         short_names=tuple(short.split()),
-        categories=("all",) if plural in ("pods", "services", "jobs") else (),
+        categories=("all",) if group in ("apps", "batch") or plural in ("pods", "services") else (),
         subresources=subresources,
         selectable=frozenset(selectable.split()),
         columns=columns,
@@ -72,6 +72,15 @@ KINDS: Final = (
           subresources=_STATUS),
     _kind("v1", "persistentvolumeclaims", "PersistentVolumeClaim", short="pvc",
           subresources=_STATUS),
+    _kind("apps/v1", "statefulsets", "StatefulSet", short="sts",
+          subresources=frozenset({"status", "scale"}),
+          columns=_columns("Ready", "Age")),
+    _kind("apps/v1", "replicasets", "ReplicaSet", short="rs",
+          subresources=frozenset({"status", "scale"}),
+          columns=_columns("Desired", "Current", "Ready", "Age")),
+    _kind("apps/v1", "deployments", "Deployment", short="deploy",
+          subresources=frozenset({"status", "scale"}),
+          columns=_columns("Ready", "Up-to-date", "Available", "Age")),
     _kind("batch/v1", "jobs", "Job", subresources=_STATUS, selectable="status.successful",
           columns=_columns("Status", "Completions", "Duration", "Age")),
     _kind("policy/v1", "poddisruptionbudgets", "PodDisruptionBudget", short="pdb",
@@ -103,6 +112,12 @@ KINDS: Final = (
           "ValidatingAdmissionPolicy", cluster=True, subresources=_STATUS),
     _kind("admissionregistration.k8s.io/v1", "validatingadmissionpolicybindings",
           "ValidatingAdmissionPolicyBinding", cluster=True),
+    _kind("admissionregistration.k8s.io/v1", "validatingwebhookconfigurations",
+          "ValidatingWebhookConfiguration", cluster=True),
+    _kind("admissionregistration.k8s.io/v1", "mutatingadmissionpolicies",
+          "MutatingAdmissionPolicy", cluster=True),
+    _kind("admissionregistration.k8s.io/v1", "mutatingadmissionpolicybindings",
+          "MutatingAdmissionPolicyBinding", cluster=True),
     _kind("apiextensions.k8s.io/v1", "customresourcedefinitions", "CustomResourceDefinition",
           cluster=True, short="crd crds", subresources=_STATUS,
           columns=(Column("Created At", "date", ".metadata.creationTimestamp"),)),
@@ -124,6 +139,9 @@ NAMESPACES: Final = "/api/v1/namespaces"
 SERVICES: Final = "/api/v1/services"
 EVENTS: Final = "/api/v1/events"
 JOBS: Final = "/apis/batch/v1/jobs"
+STATEFUL_SETS: Final = "/apis/apps/v1/statefulsets"
+REPLICA_SETS: Final = "/apis/apps/v1/replicasets"
+DEPLOYMENTS: Final = "/apis/apps/v1/deployments"
 BUDGETS: Final = "/apis/policy/v1/poddisruptionbudgets"
 QUOTAS: Final = "/api/v1/resourcequotas"
 PRIORITY_CLASSES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"

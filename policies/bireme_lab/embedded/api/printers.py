@@ -171,7 +171,32 @@ def _budget(obj: Object, now: float) -> list[Any]:
     ]
 
 
+def _stateful_set(obj: Object, now: float) -> list[Any]:
+    wanted = (obj.get("spec") or {}).get("replicas", 1)
+    ready = (obj.get("status") or {}).get("readyReplicas", 0)
+    return [f"{ready}/{wanted}", _created(obj, now)]
+
+
+def _replica_set(obj: Object, now: float) -> list[Any]:
+    status = obj.get("status") or {}
+    wanted = (obj.get("spec") or {}).get("replicas", 1)
+    return [wanted, status.get("replicas", 0), status.get("readyReplicas", 0), _created(obj, now)]
+
+
+def _deployment(obj: Object, now: float) -> list[Any]:
+    status, wanted = obj.get("status") or {}, (obj.get("spec") or {}).get("replicas", 1)
+    return [
+        f"{status.get('readyReplicas', 0)}/{wanted}",
+        status.get("updatedReplicas", 0),
+        status.get("availableReplicas", 0),
+        _created(obj, now),
+    ]
+
+
 _OF_KINDS: Final = {
+    kinds.STATEFUL_SETS: _stateful_set,
+    kinds.REPLICA_SETS: _replica_set,
+    kinds.DEPLOYMENTS: _deployment,
     kinds.NAMESPACES: _namespace,
     kinds.NODES: _node,
     kinds.PODS: _pod,

@@ -353,7 +353,8 @@ class ApiServer:
             "metadata": meta,
             **{k: v for k, v in content.items() if k not in ("apiVersion", "kind", "metadata")},
         }
-        if "status" in resource.subresources:
+        # A kubelet registers its node with what it has.
+        if "status" in resource.subresources and resource.path != _NODES:
             new.pop("status", None)
         return self._completed(resource, new, None)
 
@@ -777,11 +778,15 @@ class ApiServer:
 
 
 _NAMESPACES: Final = "/api/v1/namespaces"
+_NODES: Final = "/api/v1/nodes"
 _PROPAGATION: Final = {"Foreground": "foregroundDeletion", "Orphan": "orphan"}
 _WITH_GENERATION: Final = frozenset(
     {
         "/api/v1/pods",
         "/apis/batch/v1/jobs",
+        "/apis/apps/v1/deployments",
+        "/apis/apps/v1/replicasets",
+        "/apis/apps/v1/statefulsets",
         "/apis/policy/v1/poddisruptionbudgets",
         "/apis/scheduling.k8s.io/v1/priorityclasses",
         "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",

@@ -5,10 +5,11 @@ from typing import Any, Final
 
 from bireme_lab.embedded.api import kinds
 from bireme_lab.embedded.api.errors import Faults, Object
+from bireme_lab.embedded.api.selectors import matches_labels
 from bireme_lab.embedded.api.server import Behaviour
 from bireme_lab.embedded.builtin import jobs
 from bireme_lab.embedded.builtin.plain import Complete, PlainKind, Validate, filled
-from bireme_lab.embedded.builtin.pods import PodKind
+from bireme_lab.embedded.builtin.pods import PodKind, complete_spec, validate_spec
 
 _NAME_LABEL: Final = "kubernetes.io/metadata.name"
 _HIGHEST_CLASS: Final = 1_000_000_000
@@ -82,6 +83,28 @@ def _check_priority_class(obj: Object, old: Object | None, faults: Faults) -> No
         faults.invalid("value", value, "field is immutable")
 
 
+def _replicas(obj: Object, old: Object | None) -> Object:
+    """Complete a kind of ``apps/v1``: one replica, and a template with its defaults."""
+    spec = filled(obj.get("spec") or {}, replicas=1)
+    if obj["kind"] == "StatefulSet":
+        spec = filled(spec, podManagementPolicy="OrderedReady", revisionHistoryLimit=10)
+    template = spec.get("template") or {}
+    template = {**template, "spec": complete_spec(template.get("spec") or {})}
+    status = {} if old is None else obj.get("status") or {}
+    return {**obj, "spec": {**spec, "template": template}, "status": status or {"replicas": 0}}
+
+
+def _check_replicas(obj: Object, old: Object | None, faults: Faults) -> None:
+    spec = obj["spec"]
+    validate_spec(spec["template"]["spec"], faults, "spec.template.spec")
+    labels = (spec["template"].get("metadata") or {}).get("labels") or {}
+    if not matches_labels(spec.get("selector"), labels):
+        text = "`selector` does not match template `labels`"
+        faults.invalid("spec.template.metadata.labels", labels, text)
+    if old is not None and spec.get("selector") != old["spec"].get("selector"):
+        faults.invalid("spec.selector", spec.get("selector"), "field is immutable")
+
+
 def _budget(obj: Object, old: Object | None) -> Object:
     return (
         obj
@@ -139,6 +162,9 @@ _PLAIN: Final[Mapping[str, tuple[Complete, Validate]]] = {
     "/api/v1/secrets": (_secret, lambda *_: None),
     "/api/v1/persistentvolumeclaims": (_claim, lambda *_: None),
     kinds.DEFINITIONS: (_definition, lambda *_: None),
+    kinds.STATEFUL_SETS: (_replicas, _check_replicas),
+    kinds.REPLICA_SETS: (_replicas, _check_replicas),
+    kinds.DEPLOYMENTS: (_replicas, _check_replicas),
     kinds.JOBS: (jobs.complete, jobs.validate),
 }
 

@@ -371,9 +371,7 @@ def _ended(pod: Object) -> bool:
 def _clash(ports: set[Any], others: set[Any]) -> bool:
     return any(
         (protocol == other[0] and number == other[2] and "0.0.0.0" in (host, other[1]))
-        or (  # noqa: S104
-            (protocol, host, number) == other
-        )
+        or ((protocol, host, number) == other)
         for protocol, host, number in ports
         for other in others
     )
