@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 import msgspec
 import yaml
 
-from bireme_lab.embedded.api import apply, errors, openapi, patches, schemas
+from bireme_lab.embedded.api import apply, errors, openapi, patches, protobuf, schemas
 from bireme_lab.embedded.api.apply import Manager
 from bireme_lab.embedded.api.errors import Faults, Object, Refusal, bad_request
 from bireme_lab.embedded.api.field_sets import Shape
@@ -185,7 +185,7 @@ class ApiServer:
                 review = self.reviews.get(resource.path)
                 if review is None:
                     raise errors.no_resource()
-                return Answer(201, review(request, _decode(request)))
+                return Answer(201, review(request, decode_body(request)))
             case "POST":
                 return self._create(request, resource, at)
             case "PUT":
@@ -485,7 +485,7 @@ class ApiServer:
         if old is None:
             raise errors.not_found(resource.subject(at.name))
         target = scale_of(resource, old) if at.subresource == "scale" else old
-        content = _decode(request)
+        content = decode_body(request)
         match request.content_type.partition(";")[0]:
             case patches.JSON_PATCH:
                 new = patches.patch_json(target, content)
@@ -516,7 +516,7 @@ class ApiServer:
                 "PatchOptions.meta.k8s.io is invalid: fieldManager: Required value: is required "
                 "for apply patch"
             )
-        content = _decode(request)
+        content = decode_body(request)
         for name, wanted in (("apiVersion", resource.group_version), ("kind", resource.kind)):
             if content.get(name) != wanted:
                 raise bad_request(f"invalid object type: {name} must be {wanted}")
@@ -550,7 +550,7 @@ class ApiServer:
     # --- deletion ------------------------------------------------------------------------------
 
     def _delete(self, request: Request, resource: Resource, at: Address) -> Answer:
-        options = _decode(request) if request.body else {}
+        options = decode_body(request) if request.body else {}
         for name in ("gracePeriodSeconds", "propagationPolicy"):
             if name in request.query:
                 value = request.query[name]
@@ -610,7 +610,7 @@ class ApiServer:
         return old if apply.is_same(old, new) else self.store.write(resource.path, key, new)
 
     def _delete_all(self, request: Request, resource: Resource, at: Address) -> Answer:
-        options = _decode(request) if request.body else {}
+        options = decode_body(request) if request.body else {}
         found = self.store.select(resource.path, self._selector(request, resource, at))
         for obj in found:
             key = (obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
@@ -655,7 +655,7 @@ class ApiServer:
     # --- steps of writes -----------------------------------------------------------------------
 
     def _content(self, request: Request, resource: Resource) -> Object:
-        content = _decode(request)
+        content = decode_body(request)
         if not isinstance(content, dict):
             raise bad_request("the request body is no object")
         kind, version = content.get("kind"), content.get("apiVersion")
@@ -816,9 +816,13 @@ def _with(attempt: Attempt, obj: Object | None) -> Attempt:
     return replace(attempt, obj=obj)
 
 
-def _decode(request: Request) -> Any:
+def decode_body(request: Request) -> Any:
+    """Return the object in the body of a request; 400 for one that cannot be read."""
     if not request.body:
         return {}
+    if request.content_type == protobuf.CONTENT_TYPE:
+        kind = "DeleteOptions" if request.method == "DELETE" else ""
+        return protobuf.decode(request.body, kind)
     try:
         if "yaml" in request.content_type:
             return yaml.safe_load(request.body)

@@ -3,13 +3,11 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-import msgspec
-
 from bireme_lab.embedded.api import kinds
 from bireme_lab.embedded.api.errors import Object, Refusal, bad_request, conflict
 from bireme_lab.embedded.api.requests import Answer, Request
 from bireme_lab.embedded.api.resources import Resource
-from bireme_lab.embedded.api.server import ApiServer
+from bireme_lab.embedded.api.server import ApiServer, decode_body
 from bireme_lab.embedded.api.store import Key
 from bireme_lab.embedded.controllers.budgets import covered, status_of
 
@@ -28,7 +26,7 @@ Handler = Callable[[Request, Resource, Key, Object], Answer]
 
 def _binding(api: ApiServer) -> Handler:
     def bind(request: Request, resource: Resource, key: Key, pod: Object) -> Answer:
-        body = msgspec.json.decode(request.body)
+        body = decode_body(request)
         subject, meta = resource.subject(key[1]), pod["metadata"]
         wanted = (body.get("metadata") or {}).get("uid")
         if wanted and wanted != meta["uid"]:
@@ -68,7 +66,7 @@ def _binding(api: ApiServer) -> Handler:
 
 def _eviction(api: ApiServer) -> Handler:
     def evict(request: Request, resource: Resource, key: Key, pod: Object) -> Answer:
-        body: dict[str, Any] = msgspec.json.decode(request.body)
+        body: dict[str, Any] = decode_body(request)
         options = body.get("deleteOptions") or {}
         subject, meta = resource.subject(key[1]), pod["metadata"]
         wanted = (options.get("preconditions") or {}).get("uid")
