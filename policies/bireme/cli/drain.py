@@ -77,7 +77,7 @@ async def settings_of(reader: ClusterReader, environ: Mapping[str, str]) -> Sett
         _refuse_classes(source, stored.orderer, stored.placer, stored.sizer)
     # As for the operator itself, BIREME_ variables take precedence over the file.
     scheduling = settings_source.read(SchedulingSettings, environ, document)
-    directory = (document.get("operator") or {}).get("checkpointDirectory")
+    directory = (document.get("program") or {}).get("checkpointDirectory")
     return Settings(scheduling, source, str(directory or ""), remarks)
 
 
