@@ -31,6 +31,13 @@ from bireme_operator.metrics import OutlookMetrics
 from bireme_operator.questions import QuestionFailed, WorkerProcess
 from bireme_operator.settings import OperatorSettings
 
+# Time between two renewals, which readers poll no faster; only changes of the queue cause one.
+_INTERVAL_SECONDS: Final = 30.0
+# Limits of a renewal or question: a forecast that takes longer is of the past. The memory, beside
+# the operator's own, suffices for 20,000 gangs.
+_LIMIT_SECONDS: Final = 120.0
+MEMORY_BYTES: Final = 512 * 2**20
+"""Maximum memory of the process that computes the outlook."""
 # After a forecast of t seconds the next one comes after _REST * t at the earliest: forecasts get at
 # most a fifth of a core.
 _REST: Final = 4.0
@@ -95,10 +102,9 @@ class Outlooks:
         """Return the outlooks of the term ``run``; None if ``settings`` disable them."""
         if not settings.outlook:
             return None
-        limits = settings.outlook_limit_seconds, settings.outlook_memory_bytes
+        limits = _LIMIT_SECONDS, MEMORY_BYTES
         questions = WorkerProcess(*limits, settings.checkpoint_directory)
-        interval = settings.outlook_interval_seconds
-        return cls(run, scheduling, questions, interval, metrics, clock)
+        return cls(run, scheduling, questions, _INTERVAL_SECONDS, metrics, clock)
 
     def submit(self, snapshot: ClusterSnapshot, decision: Decision, source: PolicySource) -> None:
         """Learn from a cycle decided by ``source``, and renew the outlook if the queue changed.

@@ -34,14 +34,13 @@ IF_SHORT = ("--what-if", "estimate=1m", "-o", "json")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BiremeStack]:
     env = {
         "BIREME_OUTLOOK": "true",
-        "BIREME_OUTLOOK_INTERVAL_SECONDS": "0",
-        "BIREME_METRICS_HOST": "0.0.0.0",  # noqa: S104  # as in a pod
         "BIREME_LEASE_NAMESPACE": SYSTEM,
     }
+    internals = {**PATIENT, "outlook_interval_seconds": 0}
     folder = tmp_path_factory.mktemp("stack")
     with (
         gpu_cluster("outlook", 2, 8) as cluster,
-        BiremeStack(cluster, folder, {**PATIENT, **env}) as stack,
+        BiremeStack(cluster, folder, env, internals=internals) as stack,
     ):
         chart = Helm(tmp_path_factory.mktemp("helm")).template(SWITCHED_ON)
         (role,) = (
@@ -49,8 +48,9 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BiremeStack]:
             for each in yaml.safe_load_all(chart)
             if (each["kind"], each["metadata"]["name"]) == ("Role", SERVICE)
         )
-        port = int(stack.operator().env["BIREME_METRICS_PORT"])
-        serve_leader(cluster, own_address(), port)
+        operator = stack.operator()
+        operator.env["BIREME_METRICS_ADDRESS"] = f"0.0.0.0:{operator.port}"  # as in a pod
+        serve_leader(cluster, own_address(), operator.port)
         cluster.kubectl("create", "-f", "-", input=json.dumps(role))
         yield stack.start()
 
@@ -192,7 +192,7 @@ def test_operator_answers_with_neither_a_token_nor_somebody_elses_ticket(
     stack: BiremeStack,
 ) -> None:
     token = stack.cluster.kubectl("create", "token", "default", "-n", SYSTEM).strip()
-    port = stack.operator().env["BIREME_METRICS_PORT"]
+    port = stack.operator().port
     for header in (
         {"Authorization": f"Bearer {token}"},
         {"Bireme-Token": token},
