@@ -12,13 +12,12 @@ from typing import Any, Final
 
 from bireme.cli import COMMANDS, parser_for
 from bireme.core.reasons import Reason
-from bireme.core.settings import SchedulingSettings
 from bireme.kube.crd import KINDS, definition
+from bireme.settings_source import section_settings
 from bireme_extender.membership import RefusalReason
-from bireme_extender.settings import ExtenderSettings
-from bireme_operator.settings import OperatorSettings
 from testbed import messages
 from tools.docs.monitoring import metrics
+from tools.docs.reference import settings
 from tools.docs.reference.tables import docstrings
 
 ROOT: Final = Path(__file__).parents[3]
@@ -87,9 +86,10 @@ def _described(schema: Mapping[str, Any], path: str) -> Iterator[tuple[str, str]
 
 
 def _settings() -> Iterator[tuple[str, str]]:
-    for settings in (SchedulingSettings, OperatorSettings, ExtenderSettings):
-        for name, meaning in docstrings(settings).items():
-            yield f"{settings.__name__}.{name}", meaning
+    for cls in settings.SECTIONS:
+        meanings = docstrings(cls)
+        for name in section_settings(cls):
+            yield f"{cls.__name__}.{name}", meanings[name]
 
 
 def _metrics() -> Iterator[tuple[str, str]]:
