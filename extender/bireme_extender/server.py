@@ -41,7 +41,7 @@ KEEP_ALIVE_SECONDS: Final = 180
 
 PLAN_WAIT_SECONDS = 0.2
 """Time that a filter call waits for a plan that the watch has not delivered yet, at most once per
-pod: a fraction of the scheduler's ``httpTimeout``, and longer than a watch is behind."""
+pod: it must be well below the scheduler's ``httpTimeout``."""
 MAX_BODY_BYTES = 8 * 2**20
 """Size of a request body: 20000 node names and a pod take about 1 MiB."""
 # Time for a request body to arrive: kube-scheduler sends it at once.

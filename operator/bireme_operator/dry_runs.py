@@ -36,7 +36,7 @@ from bireme_operator.writes import Writes
 
 _log = structlog.get_logger(__name__)
 _PATIENCE_SECONDS = 2.0
-# Wait after which a job's pods are checked: most jobs start sooner, and are checked then.
+# Wait after which a job's pods are checked: one that is admitted sooner is checked then.
 _CHECK_SECONDS = 1.0
 # A stuck webhook holds a check for its whole timeout, so no namespace may use all of them.
 _MAX_CHECKS, _MAX_CHECKS_OF_NAMESPACE = 16, 4

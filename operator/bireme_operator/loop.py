@@ -22,8 +22,8 @@ from bireme_operator.rate_limiter import RateLimiter
 from bireme_operator.reconcile import GangReconciler
 
 MAX_SILENCE_SECONDS = 60.0
-"""Age of the last heartbeat, or of the last contact with a kind, at which the process is stuck. It
-is ten times as long as turns of the largest clusters take."""
+"""Age of the last heartbeat, or of the last contact with a kind, at which the process is stuck:
+turns end every few seconds, and cycles beat before each gang."""
 # Pause between the first change and its turn: the changes of one burst come milliseconds apart.
 _DEBOUNCE_SECONDS = 0.01
 # Pause before gangs are checked again without a change: deadlines and time limits count in seconds.

@@ -31,10 +31,11 @@ from bireme_operator.metrics import OutlookMetrics
 from bireme_operator.questions import QuestionFailed, WorkerProcess
 from bireme_operator.settings import OperatorSettings
 
-# Time between two renewals, which readers poll no faster; only changes of the queue cause one.
+# Time between two renewals, which only changes of the waiting gangs cause: each plays the future of
+# the whole cluster.
 _INTERVAL_SECONDS: Final = 30.0
-# Limits of a renewal or question: a forecast that takes longer is of the past. The memory, beside
-# the operator's own, suffices for 20,000 gangs.
+# Limits of a renewal or question: after two minutes its snapshot is of the past. The memory comes
+# on top of the operator's own, and the limit of the container holds both.
 _LIMIT_SECONDS: Final = 120.0
 MEMORY_BYTES: Final = 512 * 2**20
 """Maximum memory of the process that computes the outlook."""

@@ -22,8 +22,8 @@ from bireme_operator.settings import OperatorSettings
 _log = structlog.get_logger(__name__)
 # Limit of cycles that wait to be written; each holds a snapshot.
 _MAX_PENDING = 16
-# Size of one file of a record, and their number: together a gigabyte, which is days of a large
-# cluster, and a file is small enough to copy.
+# Size of one file of a record, and their number: together they fill a volume of a
+# gigabyte, and a single file is small enough to copy.
 _FILE_BYTES = 64 * 2**20
 _MAX_FILES = 16
 _PAUSE_SECONDS = 30.0

@@ -31,12 +31,13 @@ from bireme_operator.settings import OperatorSettings
 _PLAY_SHARE: Final = 0.8
 # Time between two samples of a shadow: closer ones share most of their gangs.
 _INTERVAL_SECONDS: Final = 600.0
-# Limits of one sample. Its process may use as much memory beside the operator's own.
+# Limits of one sample. The memory comes on top of the operator's own, and the limit of the
+# container holds both.
 _LIMIT_SECONDS: Final = 60.0
 MEMORY_BYTES: Final = 256 * 2**20
 """Maximum memory of the process that computes samples."""
-# Share of one processor core for samples in the long run: shadows must cost a cluster next to
-# nothing. After each sample the process rests 19 times as long as it took.
+# Share of one processor core for samples in the long run: shadows decide nothing. After each sample
+# the process rests 19 times as long as it took.
 _CORE_SHARE: Final = 0.05
 _log = structlog.get_logger(__name__)
 

@@ -28,8 +28,8 @@ from bireme_operator.writes import Writes
 
 _log = structlog.get_logger(__name__)
 REFRESH_SECONDS = 10.0
-"""Time between two writes that change only the numbers of a waiting object: a reader polls no
-faster, and thousands of objects wait."""
+"""Time between two writes that change only the numbers of a waiting object: in every cycle those
+of thousands may change."""
 # Rate of such writes over all objects, so that they leave the API server to starts and stops.
 _REFRESHES_PER_SECOND = 20.0
 _ALL = "all"
