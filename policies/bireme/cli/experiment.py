@@ -5,7 +5,6 @@ an hour.
 """
 
 import argparse
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -16,9 +15,9 @@ from typing import Final
 
 from bireme import registry
 from bireme.cli.arguments import UsageError, naming
+from bireme.cli.own_policies import as_set, find_own, making
 from bireme.contest.candidates import Contender
 from bireme.core.accelerators import DEFAULT
-from bireme.core.errors import BiremeError, error_text
 from bireme.core.estimates import RuntimeHistory
 from bireme.core.node_floor import PoolBounds
 from bireme.core.nodes import Node
@@ -162,10 +161,10 @@ def _simulate(
 
 def _contenders(options: argparse.Namespace) -> dict[str, tuple[Policy, SchedulingSettings]]:
     find_own([options.placer, options.sizer])
-    with _making("--placer", options.placer):
+    with making("--placer", options.placer):
         registry.make_placer(options.placer)
     if options.sizer:
-        with _making("--sizer", options.sizer):
+        with making("--sizer", options.sizer):
             registry.make_sizer(options.sizer)
     general = replace(
         DEFAULTS,
@@ -184,41 +183,10 @@ def contenders(
     return {name: _contender(name, general) for name in names}
 
 
-def find_own(names: Sequence[str]) -> None:
-    """Make classes of the user among ``names`` importable from the current folder."""
-    folder = str(Path.cwd())
-    if any(":" in name for name in names) and folder not in sys.path:
-        # A console script has its own folder on sys.path, not the one it is started in.
-        sys.path.append(folder)
-
-
 def _contender(name: str, general: SchedulingSettings) -> tuple[Policy, SchedulingSettings]:
-    with _making("--policy", name):
+    with making("--policy", name):
         settings = Contender.read(name, general).settings(general)
     return as_set(settings, "--policy", name)
-
-
-def as_set(
-    settings: SchedulingSettings, argument: str, name: str
-) -> tuple[Policy, SchedulingSettings]:
-    """Return the policy of ``settings``, which ``argument`` calls ``name``, and ``settings``."""
-    find_own([settings.orderer, settings.placer, settings.sizer])
-    with _making(argument, name):
-        return registry.make_policy(settings), settings
-
-
-@contextmanager
-def _making(argument: str, name: str) -> Iterator[None]:
-    """Name ``argument`` in errors, as :func:`naming`; a user's own code may raise anything."""
-    try:
-        with naming(argument):
-            yield
-    except BiremeError:
-        raise
-    except Exception as error:
-        raise UsageError(
-            f"argument {argument}: {name!r} cannot be created: {error_text(error)}"
-        ) from error
 
 
 def _nodes(options: argparse.Namespace) -> Sequence[Node]:

@@ -11,9 +11,9 @@ import time
 from collections.abc import Mapping
 
 from bireme.cli.arguments import add_record, check_target, naming, write_results
-from bireme.cli.experiment import as_set, contenders
+from bireme.cli.experiment import contenders
+from bireme.cli.own_policies import as_set, recorded_name
 from bireme.cli.simulate import policy_names
-from bireme.core.settings import SchedulingSettings
 from bireme.replay.decisions import DecisionComparison, RecordedPolicies
 from bireme.replay.reader import Record, open_record
 from bireme.replay.report import Replay
@@ -34,11 +34,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "omitted parts are as recorded; default: only check the record",
     )
     add("--json", metavar="FILE", help="write all numbers; - for standard output, and no table")
-
-
-def recorded_name(settings: SchedulingSettings) -> str:
-    """Return the name of the policy of a record's settings."""
-    return "/".join(filter(None, (settings.orderer, settings.placer, settings.sizer)))
 
 
 def run(options: argparse.Namespace) -> int:

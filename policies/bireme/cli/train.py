@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
 from bireme.cli.arguments import UsageError, naming, number, whole
-from bireme.cli.experiment import find_own
+from bireme.cli.own_policies import find_own
 from bireme.cli.series import add_series_arguments, read_requested, span
 from bireme.simulator.reports.terminal import duration
 from bireme.training import recipes

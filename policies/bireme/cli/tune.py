@@ -26,7 +26,7 @@ from bireme.cli.arguments import (
     whole,
     write_results,
 )
-from bireme.cli.experiment import find_own
+from bireme.cli.own_policies import find_own
 from bireme.contest.candidates import Contender
 from bireme.contest.runs import Runs
 from bireme.contest.worlds import World
