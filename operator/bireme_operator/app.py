@@ -29,14 +29,12 @@ from bireme_operator.leader import LeaderTerm
 from bireme_operator.lease import Lease
 from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.observer import ObserverTerm, refuse
-from bireme_operator.outlooks import Outlooks
+from bireme_operator.outlook_endpoint import Leading, OutlookEndpoint
 from bireme_operator.progress import Certificate, ProgressEndpoint
 from bireme_operator.progress_auth import ProgressService
-from bireme_operator.queries import OutlookEndpoint, ReservationsEndpoint
 from bireme_operator.settings import OperatorSettings, ProgressListener
 from bireme_operator.term import TermContext, wall_clock
 from bireme_operator.tickets import Tickets
-from bireme_operator.what_if_endpoint import Leading, WhatIfEndpoint
 
 _log = structlog.get_logger(__name__)
 
@@ -143,18 +141,12 @@ class Operator:
             yield debug_dump.make(tickets, self._last_cycles, self._facts, clock)
         if self._settings.outlook:
             readers = HttpCallers(tickets, AccessReviews(client), clock)
-            yield OutlookEndpoint(readers, self._outlooks, wall_clock)
-            yield ReservationsEndpoint(readers, self._outlooks)
-            yield WhatIfEndpoint(readers, self._leading)
-
-    def _outlooks(self) -> Outlooks | None:
-        return self._term.outlooks if self._term is not None else None
+            yield OutlookEndpoint(readers, self._leading, wall_clock)
 
     def _leading(self) -> Leading | None:
-        outlooks = self._outlooks()
-        if self._term is None or outlooks is None:
+        if self._term is None or self._term.outlooks is None:
             return None
-        return Leading(outlooks, self._term.state.tenancy)
+        return Leading(self._term.outlooks, self._term.state.tenancy)
 
     def _last_cycles(self) -> LastCycles | None:
         return self._term.last if self._term is not None else None

@@ -13,7 +13,6 @@ from typing import Final, TypeVar
 
 import structlog
 
-from bireme.core.accelerators import DEFAULT, Accelerators
 from bireme.core.decision import Decision
 from bireme.core.eta import StartRange
 from bireme.core.outlook import Outlook, Prospect
@@ -53,7 +52,6 @@ class StartForecast:
     outlook: Outlook
     ranges: Mapping[str, StartRange]
     policy: str
-    accelerators: Accelerators = DEFAULT
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +119,7 @@ class Outlooks:
         self._line = line
         if not (decision.held or decision.unreached):
             self._pending = None  # no gang waits
-            self._publish(
-                Outlook(snapshot.now, snapshot.now, (), 0, Cut.ALL_STARTED), source, DEFAULT
-            )
+            self._publish(Outlook(snapshot.now, snapshot.now, (), 0, Cut.ALL_STARTED), source)
             return
         self._pending = self.current
         if not self._tasks:
@@ -176,13 +172,12 @@ class Outlooks:
     async def _look_ahead(self, decided: Decided) -> None:
         with self.metrics.seconds.time():
             answer = await self.ask(OutlookQuestion(), decided, OutlookAnswer)
-        accelerators = decided.snapshot.nodes.accelerators
-        self._publish(_outlook_of(answer, decided.snapshot), decided.source, accelerators)
+        self._publish(_outlook_of(answer, decided.snapshot), decided.source)
         self.metrics.renewals.labels("renewed").inc()
 
-    def _publish(self, outlook: Outlook, source: PolicySource, accelerators: Accelerators) -> None:
+    def _publish(self, outlook: Outlook, source: PolicySource) -> None:
         ranges = self._ranges.update(outlook, max(outlook.now, self._latest_time))
-        self.latest = StartForecast(outlook, ranges, source.name, accelerators)
+        self.latest = StartForecast(outlook, ranges, source.name)
         self.metrics.made.set(outlook.now)
 
 

@@ -21,6 +21,7 @@ from pydantic.alias_generators import to_camel
 from bireme.core.settings import SchedulingSettings
 from bireme.kube import crd, names, quantities
 from bireme.kube.api.queues import QueueResource, QueueSpec
+from bireme.replay.outlook_reply import PATH
 from bireme.settings_source import setting_sections
 from bireme.testing import a_node
 from bireme_operator.leader import LeaderTerm
@@ -351,7 +352,7 @@ SHOWN: Final[dict[str, Shown]] = {
     ),
     "metrics_address": Shown(program("/readyz"), "", {"/readyz": 200}, {"/readyz": 0}),
     "debug_dump": Shown(program("/debug/dump"), True, {"/debug/dump": 404}, {"/debug/dump": 401}),
-    "outlook": Shown(program("/outlook"), True, {"/outlook": 404}, {"/outlook": 401}),
+    "outlook": Shown(program(PATH), True, {PATH: 404}, {PATH: 401}),
     "log_level": Shown(program("info lines"), "error", {"info lines": True}, {"info lines": False}),
     "progress_url": Shown(pods_environment, "http://here:8082", (False, []), (True, [])),
     "progress_ca_config_map": Shown(

@@ -9,7 +9,6 @@ import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
@@ -61,6 +60,8 @@ def write_results(options: argparse.Namespace, numbers: Json, text: str) -> None
     The version of Bireme and the command line come before the numbers.
     """
     if options.json:
+        from importlib.metadata import version  # a thirtieth of a second, for this alone
+
         document = {"bireme": version("bireme"), "command": options.command, **numbers}
         with naming("--json"):
             write_text(options.json, json.dumps(document, indent=1, allow_nan=False) + "\n")
@@ -72,13 +73,19 @@ def write_results(options: argparse.Namespace, numbers: Json, text: str) -> None
 
 
 def add_record(
-    parser: argparse.ArgumentParser, *, is_option: bool = False, is_needed: bool = True
+    parser: argparse.ArgumentParser,
+    *,
+    is_option: bool = False,
+    container: argparse._ActionsContainer | None = None,
 ) -> None:
-    """Add the arguments for a record, and for the folder of the checkpoints that decided in it."""
+    """Add the arguments for a record, and for the folder of the checkpoints that decided in it.
+
+    ``container`` gets the option ``--record``, by default ``parser``.
+    """
     what = "consecutive files record-*.jsonl, plain or gzipped, or their folder"
     add = parser.add_argument
     if is_option:
-        add(
+        (container or parser).add_argument(
             "--record",
             action="append",
             default=[],
@@ -87,7 +94,7 @@ def add_record(
             help=f"use an operator's record instead of the leader: {what}; repeatable",
         )
     else:
-        add("record", nargs="+" if is_needed else "*", type=Path, metavar="RECORD", help=what)
+        add("record", nargs="+", type=Path, metavar="RECORD", help=what)
     add(
         "--checkpoints",
         default="",
