@@ -143,7 +143,7 @@ def test_a_policy_that_turns_bad_is_rolled_back_and_the_jobs_go_on(
     shown = tenant.cluster.kubectl("get", "bsp", "mine").splitlines()
     assert " ".join(shown[1].split()).startswith("mine RolledBack False"), shown
     told = subprocess.run(
-        [sys.executable, "-m", "bireme.cli", "explain", "mine"],
+        [sys.executable, "-m", "bireme.cli", "policies", "mine"],
         env={**os.environ, "KUBECONFIG": str(tenant.cluster.kubeconfig)},
         capture_output=True,
         text=True,

@@ -252,9 +252,9 @@ def test_a_tenant_reads_the_outlook_and_asks_what_if_through_the_service(
     tenant.create(training_job("large", task("worker", 1, spec=python_spec(SLEEP, cpu="9k"))))
 
     def told() -> list[str]:
-        done = bireme(["outlook", f"--kubeconfig={config}", "--json", "-"])
+        done = bireme(["queue", "--outlook", f"--kubeconfig={config}", "-o", "json"])
         printed = capsys.readouterr()
-        return [] if done else [each["name"] for each in json.loads(printed.out)["gangs"]]
+        return [] if done else [each["gang"]["name"] for each in json.loads(printed.out)["items"]]
 
     try:
         assert release.eventually(told, bool, 60) == ["large"]

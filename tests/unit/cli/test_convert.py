@@ -231,7 +231,7 @@ def test_the_command_writes_manifests_and_remarks_apart(
 ) -> None:
     source, target = tmp_path / "volcano.yaml", tmp_path / "bireme.yaml"
     source.write_text(yaml.safe_dump(manifest(plugins={"ssh": []})))
-    assert main(["convert", str(source), "--out", str(target)]) == 0
+    assert main(["migrate", "convert", str(source), "--out", str(target)]) == 0
     assert yaml.safe_load(target.read_text())["kind"] == "TrainingJob"
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -241,10 +241,10 @@ def test_the_command_writes_manifests_and_remarks_apart(
 def test_the_command_names_what_it_cannot_use(
     tmp_path: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["convert", str(tmp_path / "none.yaml")]) == 2
+    assert main(["migrate", "convert", str(tmp_path / "none.yaml")]) == 2
     assert "argument MANIFEST" in capsys.readouterr().err
     (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe\x00")
-    assert main(["convert", str(tmp_path / "bytes.yaml")]) == 2
+    assert main(["migrate", "convert", str(tmp_path / "bytes.yaml")]) == 2
     assert "UTF-8" in capsys.readouterr().err
-    assert main(["convert", "x", "--role", "a=king"]) == 2
+    assert main(["migrate", "convert", "x", "--role", "a=king"]) == 2
     assert "TASK=ROLE" in capsys.readouterr().err

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from bireme.cli import COMMANDS, parser_for
+from bireme.cli import CommandParser, parser_for
+from bireme.cli.commands import groups
 from bireme.core.reasons import Reason
 from bireme.kube.crd import KINDS, definition
 from bireme.settings_source import section_settings
@@ -99,19 +100,24 @@ def _metrics() -> Iterator[tuple[str, str]]:
 
 def _commands() -> Iterator[tuple[str, str]]:
     # Not the pages of argparse: their form depends on the version of Python.
-    for name, purpose in COMMANDS.items():
-        yield f"bireme {name}", purpose
-        for parser in _subparsers(parser_for([name]), name):
-            for action in parser._actions:
-                spelling = "/".join(action.option_strings) or str(action.metavar or action.dest)
-                if action.help != argparse.SUPPRESS:
-                    yield f"bireme {name} {spelling}", action.help or ""
+    for _, commands in groups():
+        for name, command in commands.items():
+            yield f"bireme {name}", command.purpose
+            yield from _arguments("bireme", parser_for([name]))
 
 
-def _subparsers(parser: argparse.ArgumentParser, name: str) -> Iterator[argparse.ArgumentParser]:
+def _arguments(command: str, parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            yield action.choices[name]
+            for name, subparser in action.choices.items():
+                assert isinstance(subparser, CommandParser)
+                subparser.load()
+                if command != "bireme":
+                    yield f"{command} {name}", subparser.description or ""
+                yield from _arguments(f"{command} {name}", subparser)
+        elif command != "bireme" and action.help != argparse.SUPPRESS:
+            spelling = "/".join(action.option_strings) or str(action.metavar or action.dest)
+            yield f"{command} {spelling}", action.help or ""
 
 
 # --- strings of modules ---------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""``bireme drain``: preview what ``kubectl drain`` would move; nothing in the cluster is changed.
+"""``bireme maintenance plan``: preview what ``kubectl drain`` would move; it changes nothing.
 
 The operator's own scheduling cycle decides on a copy of the cluster without the drained nodes. An
 eviction is a loss to the whole gang: it starts again where it fits, from its last checkpoint. An

@@ -1,4 +1,4 @@
-"""``bireme drain`` against an API server: it decides as the operator of that cluster would."""
+"""``bireme maintenance plan`` against an API server: it decides as its operator would."""
 
 import asyncio
 import json
@@ -82,7 +82,7 @@ class Cluster:
 
     async def drain(self, *arguments: str) -> tuple[int, str, str]:
         """Exit status, output and errors of the command; it has a loop of its own."""
-        given = ["drain", *arguments, "--kubeconfig", self._kubeconfig]
+        given = ["maintenance", "plan", *arguments, "--kubeconfig", self._kubeconfig]
         status = await asyncio.to_thread(main, given)
         captured = self._capsys.readouterr()
         return status, captured.out, captured.err

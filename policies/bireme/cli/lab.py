@@ -1,0 +1,27 @@
+"""The commands of the lab, as this package registers them by an entry point."""
+
+from typing import Final
+
+from bireme.cli.commands import Command
+
+COMMANDS: Final = {
+    "simulate": Command(
+        "compare policies on a workload, with the scheduling cycle of the operator",
+        "bireme.cli.simulate",
+    ),
+    "replay": Command(
+        "show the decisions that other policies would have made on an operator's record",
+        "bireme.cli.replay",
+    ),
+    "tune": Command(
+        "fit rules, constants and the learned index to a record; accept only a policy that wins",
+        "bireme.cli.tune",
+    ),
+    "train": Command(
+        "train a learned policy: a folder with its checkpoint and its curves", "bireme.cli.train"
+    ),
+    "evaluate": Command(
+        "compare a learned policy with its rivals, on the same seeds", "bireme.cli.evaluate"
+    ),
+}
+"""Each command by its name, in the order of the help."""
