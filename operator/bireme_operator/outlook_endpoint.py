@@ -35,11 +35,11 @@ from bireme.kube.tenancy import Tenancy
 from bireme.replay.outlook_reply import (
     PATH,
     VERSION,
-    EstimatedStart,
     Foresight,
     GangOutlook,
     OutlookReply,
     OutlookRequest,
+    ReplyStart,
 )
 from bireme.replay.record import RecordError
 from bireme.replay.what_if import MAX_JOBS, Inquiry, Known, WhatIfAnswer, WhatIfQuestion
@@ -263,10 +263,10 @@ def _gang(
     )
 
 
-def _estimated_start(ends: StartRange | None) -> EstimatedStart | None:
+def _estimated_start(ends: StartRange | None) -> ReplyStart | None:
     if ends is None:
         return None
-    return EstimatedStart(
+    return ReplyStart(
         quantities.format_timestamp(ends.earliest),
         quantities.format_timestamp(ends.latest) if ends.latest is not None else None,
         round(100 * ends.coverage) if ends.coverage is not None else None,

@@ -71,9 +71,9 @@ class OperatorSettings(ProgramSettings):
 
     outlook: bool = False
     """Predict the start of every waiting gang, and write it into the statuses of the first gangs of
-    queues. On the metrics port, /outlook serves these predictions, /reservations the places kept
-    for gangs, and /what-if answers questions. Each reader gets the namespaces whose jobs they may
-    list."""
+    queues. On the metrics port, /v1/outlook serves these predictions and the places kept for
+    gangs, and answers what-if questions. Each reader gets the namespaces whose jobs they may list.
+    """
 
     def __post_init__(self) -> None:
         check_bounds(self)

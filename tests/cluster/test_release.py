@@ -1,4 +1,4 @@
-"""``bireme release``: what opted in is let go of while nothing of Bireme runs."""
+"""``bireme migrate release``: what opted in is let go of while nothing of Bireme runs."""
 
 import json
 import secrets

@@ -1,4 +1,4 @@
-"""``bireme release``: nothing is lost half way, and every kind is released in its own way."""
+"""``bireme migrate release``: nothing is lost half way, each kind is released in its own way."""
 
 import asyncio
 import json

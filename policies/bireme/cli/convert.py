@@ -1,4 +1,4 @@
-"""``bireme convert``: Volcano's Jobs, PodGroups and Queues as Bireme's kinds.
+"""``bireme migrate convert``: Volcano's Jobs, PodGroups and Queues as Bireme's kinds.
 
 Manifests go to standard output and remarks to standard error, so that the result can be piped to
 ``kubectl apply``; other kinds pass unchanged. Nothing is dropped silently: every field that has

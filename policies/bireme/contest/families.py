@@ -3,8 +3,8 @@
 The split is fixed here: by time, by virtual cluster, by the number of a workload, by seed.
 Workloads that stem from one trace are one family, however many papers derived them from it. This
 module gives access to worlds that policies may be trained and tuned on. Only
-:mod:`bireme.contest.sealed` opens the test part, for ``bireme benchmark`` and for the evaluation of
-finished checkpoints.
+:mod:`bireme.contest.sealed` opens the test part, for ``python -m bireme.contest`` and for the
+evaluation of finished checkpoints.
 
 Blocks of a part come in an order that mixes early and late, so that the first few represent all.
 """
@@ -113,7 +113,7 @@ def tuning_worlds(data: Path, family: str, part: Part, blocks: int) -> list[Worl
     if part == "test":
         raise SettingError(
             "part is 'test', which nothing is trained, tuned or chosen by; use 'training' or "
-            "'validation', and `bireme benchmark` to judge"
+            "'validation', and `python -m bireme.contest` to judge"
         )
     return list(find(family).build(data, part, blocks))
 

@@ -22,7 +22,7 @@ class OutlookRequest(msgspec.Struct, frozen=True, rename="camel"):
     question: Inquiry
 
 
-class EstimatedStart(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class ReplyStart(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """The range of a start; ``latest`` and the coverage where they are known."""
 
     earliest: str
@@ -54,7 +54,7 @@ class GangOutlook(msgspec.Struct, frozen=True, rename="camel"):
     message: str
     arrived: str
     start: str | None
-    estimated_start: EstimatedStart | None
+    estimated_start: ReplyStart | None
     reserved: dict[str, dict[str, int]]
 
 

@@ -1,4 +1,4 @@
-"""bireme convert: what becomes of Volcano's manifests, and the notes about it."""
+"""bireme migrate convert: what becomes of Volcano's manifests, and the notes about it."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""``bireme forecast``: its table, its JSON, its picture, and what it refuses."""
+"""``bireme forecast compare``: its table, its JSON, its picture, and what it refuses."""
 
 import importlib
 import json

@@ -110,8 +110,8 @@ def _arguments(command: str, parser: argparse.ArgumentParser) -> Iterator[tuple[
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for name, subparser in action.choices.items():
-                assert isinstance(subparser, CommandParser)
-                subparser.load()
+                if isinstance(subparser, CommandParser):
+                    subparser.load()
                 if command != "bireme":
                     yield f"{command} {name}", subparser.description or ""
                 yield from _arguments(f"{command} {name}", subparser)
