@@ -38,17 +38,7 @@ def forecast(hours: Path, capsys: pytest.CaptureFixture[str]) -> Forecast:
     """Runs the command on ``hours``; what it wrote."""
 
     def run(*arguments: object) -> str:
-        given = [
-            "forecast",
-            "compare",
-            "--series",
-            hours,
-            "--models",
-            SIMPLE,
-            "--test",
-            "5d",
-            *arguments,
-        ]
+        given = ["--series", hours, "--models", SIMPLE, "--test", "5d", *arguments]
         assert main(["forecast", "compare", *(str(each) for each in given)]) == 0
         return capsys.readouterr().out
 
