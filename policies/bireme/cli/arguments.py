@@ -140,13 +140,6 @@ def add_what_if(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         help="the value of a PriorityClass, for --record, as a record has none; repeatable",
     )
-    add(
-        "--seconds",
-        type=whole,
-        default=60,
-        metavar="N",
-        help="time limit for trying changes; default: 60",
-    )
     add_record(parser, is_option=True)
 
 

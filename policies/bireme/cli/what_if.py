@@ -233,7 +233,7 @@ def _facts(result: Told, policy: str) -> Iterator[tuple[str, str]]:
     if answer.no_sooner:
         yield "no sooner", "with " + ", ".join(map(_change, answer.no_sooner))
     if answer.is_cut_short:
-        yield "", "The time limit left some changes untried; allow more with --seconds."
+        yield "", "The time limit left some changes untried; name those that matter by --try."
     for remark in result.remarks:
         yield "but", remark
 
