@@ -208,9 +208,8 @@ def _current(leading: Leading) -> Decided:
 def _encode_gangs(
     current: Decided, latest: StartForecast | None, may_read: frozenset[str] | None, now: float
 ) -> bytes:
-    starts = (
-        {} if latest is None else {each.gang.uid: each.start for each in latest.outlook.prospects}
-    )
+    prospects = () if latest is None else latest.outlook.prospects
+    starts = {each.gang.uid: each.start for each in prospects if each.start is not None}
     ranges = {} if latest is None else latest.ranges
     holds = {hold.gang.uid: hold for hold in current.decision.held}
     reply = OutlookReply(

@@ -15,10 +15,9 @@ import structlog
 
 from bireme.core.decision import Decision
 from bireme.core.eta import StartRange
-from bireme.core.outlook import Outlook, Prospect
+from bireme.core.outlook import Outlook, prospects_of
 from bireme.core.outlook_ranges import OutlookRanges
 from bireme.core.play import Cut
-from bireme.core.reasons import Reason
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.replay.questions import OutlookAnswer, OutlookQuestion, Question
@@ -172,7 +171,9 @@ class Outlooks:
     async def _look_ahead(self, decided: Decided) -> None:
         with self.metrics.seconds.time():
             answer = await self.ask(OutlookQuestion(), decided, OutlookAnswer)
-        self._publish(_outlook_of(answer, decided.snapshot), decided.source)
+        prospects = prospects_of(decided.decision, answer.starts)
+        outlook = Outlook(answer.now, answer.until, prospects, answer.cycles, answer.cut)
+        self._publish(outlook, decided.source)
         self.metrics.renewals.labels("renewed").inc()
 
     def _publish(self, outlook: Outlook, source: PolicySource) -> None:
@@ -189,21 +190,3 @@ def _line_of(snapshot: ClusterSnapshot, source: PolicySource) -> object:
         for running_gang in snapshot.running
     ]
     return waiting, running, snapshot.nodes.names, source
-
-
-def _outlook_of(answer: OutlookAnswer, snapshot: ClusterSnapshot) -> Outlook:
-    """Return the outlook on ``snapshot``; raise QuestionFailed if the answer does not match it."""
-    gangs = {gang.uid: gang for gang in snapshot.waiting}
-    try:
-        prospects = tuple(
-            Prospect(
-                gangs[entry.uid],
-                entry.position,
-                None if entry.reason is None else Reason(entry.reason),
-                entry.start,
-            )
-            for entry in answer.prospects
-        )
-        return Outlook(answer.now, answer.until, prospects, answer.cycles, Cut(answer.cut))
-    except (KeyError, ValueError) as error:
-        raise QuestionFailed("unreadable", f"its answer names other gangs: {error!r}") from error

@@ -149,7 +149,7 @@ def _sentence(purpose: str) -> str:
 def _overview() -> str:
     """Return the commands by group, as the help shows them."""
     width = min(100, shutil.get_terminal_size().columns - 2)
-    lines = []
+    lines: list[str] = []
     for heading, commands in groups():
         lines += ["", f"{heading}:"] if lines else [f"{heading}:"]
         for name, command in commands.items():

@@ -69,7 +69,7 @@ def look_ahead(
     return Outlook(snapshot.now, play.until, prospects_of(decision, starts), play.cycles, play.cut)
 
 
-def prospects_of(decision: Decision, starts: Mapping[str, float | None]) -> tuple[Prospect, ...]:
+def prospects_of(decision: Decision, starts: Mapping[str, float]) -> tuple[Prospect, ...]:
     """Return the prospects of the gangs that ``decision`` holds or did not reach, in their order.
 
     ``starts`` are the foreseen starts by uid, POSIX seconds.
