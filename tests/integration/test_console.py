@@ -241,8 +241,8 @@ async def test_everybody_is_an_error_for_who_may_not_see_them(
     _, out, _ = await output(capsys, *asked, "-A")
     assert "other" in out
     api.faults.add(Fault(status=403), lambda _method, path, _watch: path == JOBS, times=None)
-    for asked in (("queue",), ("queue", "--watch")):
-        status, out, err = await output(capsys, *asked, "-A", "--kubeconfig", kubeconfig)
+    for command in (("queue",), ("queue", "--watch")):
+        status, out, err = await output(capsys, *command, "-A", "--kubeconfig", kubeconfig)
         assert (status, out) == (1, "")
         assert "argument -A: you may not list" in err
 
