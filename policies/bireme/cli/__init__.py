@@ -18,7 +18,7 @@ from importlib import import_module
 from typing import Any, Final, NoReturn
 
 from bireme.cli.arguments import UsageError
-from bireme.cli.commands import Command, find_command, groups
+from bireme.cli.commands import Command, find_command, groups, no_lab
 from bireme.core.errors import BiremeError
 
 _INDENT: Final = 14
@@ -46,6 +46,8 @@ class CommandParser(_Parser):
             verbs = self.add_subparsers(required=True, metavar="VERB", parser_class=CommandParser)
             for name, verb in command.verbs.items():
                 _add(verbs, name, verb, help=verb.purpose)
+        elif not command.module:
+            raise no_lab(self.prog)
         else:
             module = import_module(command.module)
             module.add_arguments(self)

@@ -2,7 +2,7 @@
 
 A package adds a group of commands by an entry point of the group ``bireme.commands``: its name is
 the heading in the help, its object a mapping of names to :class:`Command`. The lab registers so. A
-name of :data:`GROUPS` goes before one of a package.
+name of :data:`GROUPS` goes before one of a package, which may only add verbs to it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -96,10 +96,6 @@ GROUPS: Final[Mapping[str, Mapping[str, Command]]] = {
                     "forecast the demand of every NodePoolScaler, and write it into its status",
                     "bireme.cli.forecast_pools",
                 ),
-                "compare": Command(
-                    "compare the models on the past of a series, and forecast it by the best",
-                    "bireme.cli.forecast",
-                ),
             },
         ),
         "migrate": Command(
@@ -120,7 +116,9 @@ GROUPS: Final[Mapping[str, Mapping[str, Command]]] = {
 """The commands of this package, by the heading of the help."""
 
 LAB_PACKAGE: Final = "bireme-lab"
-LAB: Final = frozenset({"simulate", "replay", "tune", "train", "evaluate"})
+LAB: Final = frozenset(
+    {"simulate", "replay", "tune", "train", "evaluate", "forecast compare"},
+)
 """Commands of :data:`LAB_PACKAGE`, which an error names where that is not installed."""
 
 REMOVED: Final = {
@@ -140,26 +138,47 @@ REMOVED: Final = {
 def groups() -> Iterator[tuple[str, Mapping[str, Command]]]:
     """Yield the headings of the help with their commands, those of other packages last."""
     yield from GROUPS.items()
-    yield from _installed()
+    known = {name for commands in GROUPS.values() for name in commands}
+    for heading, commands in _installed():
+        yield heading, {name: each for name, each in commands.items() if name not in known}
 
 
 def find_command(name: str) -> Command:
     """Return the command ``name``; raise UsageError, with the remedy, if there is none."""
     for commands in GROUPS.values():
         if name in commands:
-            return commands[name]
+            command = commands[name]
+            return command if not command.verbs else _with_verbs(name, command)
     if name in REMOVED:
         raise UsageError(f"bireme {name} is gone: {REMOVED[name]}")
     installed = {key: command for _, group in _installed() for key, command in group.items()}
     if name in installed:
         return installed[name]
     if name in LAB:
-        raise UsageError(
-            f"bireme {name} is a command of the package {LAB_PACKAGE}, which is not installed; "
-            f"install it: pip install {LAB_PACKAGE}"
-        )
+        raise no_lab(f"bireme {name}")
     known = {*installed, *(key for group in GROUPS.values() for key in group)}
     raise UsageError(f"no command is called {name!r}; {nearest(name, sorted(known))}")
+
+
+def no_lab(name: str) -> UsageError:
+    """Return the error for the command ``name`` of the lab, which is not installed."""
+    return UsageError(
+        f"{name} is a command of the package {LAB_PACKAGE}, which is not installed; install it: "
+        f"pip install {LAB_PACKAGE}"
+    )
+
+
+def _with_verbs(name: str, command: Command) -> Command:
+    """Return ``command`` with the verbs of other packages, and those that the lab lacks."""
+    verbs = dict(command.verbs)
+    for _, commands in _installed():
+        if name in commands:
+            verbs = {**commands[name].verbs, **verbs}
+    for each in sorted(LAB):
+        parent, _, verb = each.partition(" ")
+        if parent == name:
+            verbs.setdefault(verb, Command(f"needs the package {LAB_PACKAGE}"))
+    return command._replace(verbs=verbs)
 
 
 def _installed() -> Iterator[tuple[str, Mapping[str, Command]]]:

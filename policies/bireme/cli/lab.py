@@ -23,5 +23,14 @@ COMMANDS: Final = {
     "evaluate": Command(
         "compare a learned policy with its rivals, on the same seeds", "bireme.cli.evaluate"
     ),
+    "forecast": Command(
+        "compare the models on a series",
+        verbs={
+            "compare": Command(
+                "compare the models on the past of a series, and forecast it by the best",
+                "bireme.cli.forecast",
+            )
+        },
+    ),
 }
-"""Each command by its name, in the order of the help."""
+"""Each command by its name, in the order of the help; a verb of a command of Bireme at the end."""

@@ -27,6 +27,17 @@ MORE: Mapping[str, Command] = {
 }
 
 
+VERBS: Mapping[str, Command] = {
+    "maintenance": Command(
+        "maintain",
+        verbs={
+            "plan": Command("hide a verb of Bireme", "bireme.cli.scale"),
+            "fly": Command("fly", "bireme.cli.scale"),
+        },
+    )
+}
+
+
 def test_help_lists_every_command_in_its_group(
     packages: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -48,11 +59,19 @@ def test_a_package_adds_commands_and_hides_none(packages: dict[str, str]) -> Non
     assert find_command("why") == GROUPS["jobs"]["why"]
 
 
+def test_a_package_adds_verbs_to_a_command_and_changes_none(packages: dict[str, str]) -> None:
+    packages["air"] = f"{__name__}:VERBS"
+    verbs = find_command("maintenance").verbs
+    assert verbs.keys() == {*GROUPS["cluster"]["maintenance"].verbs, "fly"}
+    assert verbs["plan"] == GROUPS["cluster"]["maintenance"].verbs["plan"]
+    assert dict(groups())["air"] == {}
+
+
 @pytest.mark.parametrize("name", sorted(LAB))
 def test_without_the_lab_its_commands_name_the_package(
     name: str, packages: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([name, "--help"]) == 2
+    assert main([*name.split(), "--help"]) == 2
     assert capsys.readouterr().err == (
         f"bireme: bireme {name} is a command of the package {commands.LAB_PACKAGE}, which is not "
         f"installed; install it: pip install {commands.LAB_PACKAGE}\n"
@@ -63,7 +82,10 @@ def test_the_lab_registers_the_commands_that_are_known_to_be_its_own(
     packages: dict[str, str],
 ) -> None:
     packages["lab"] = "bireme.cli.lab:COMMANDS"
-    assert dict(groups())["lab"].keys() == LAB
+    verbs = {f"forecast {verb}" for verb in find_command("forecast").verbs} & LAB
+    assert {*dict(groups())["lab"], *verbs} == LAB
+    assert all(find_command(name.split()[0]) for name in LAB)
+    assert find_command("forecast").verbs["compare"].module
 
 
 @pytest.mark.parametrize("name", sorted(REMOVED))
