@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from bireme.cli.benchmark import blocks, table
-from bireme.contest.benchmark import CEILING, DEFAULT, LEARNED, LEARNED_ELASTIC, FamilyResult
-from bireme.contest.families import LOADS, find
 from bireme.onnx.cards import Benchmark
-from bireme.simulator.reports.terminal import markdown_table
+from bireme_lab.cli.benchmark import blocks, table
+from bireme_lab.contest.benchmark import CEILING, DEFAULT, LEARNED, LEARNED_ELASTIC, FamilyResult
+from bireme_lab.contest.families import LOADS, find
+from bireme_lab.simulator.reports.terminal import markdown_table
 
 _MORE: Final = (
     "The same commands with a larger `--blocks` and `--training-blocks`, and without `--rules`, "

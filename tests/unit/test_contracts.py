@@ -25,7 +25,7 @@ PROGRAMS = {"bireme_operator", "bireme_extender"}
 
 EXEMPT = {
     "Only training imports torch, only onnx and training ONNX, only forecasting statsmodels": {
-        *("bireme.forecasting", "bireme.onnx", "bireme.training")
+        *("bireme.forecasting", "bireme.onnx", "bireme_lab.training")
     },
 }
 """By contract about all modules, those that it exempts."""

@@ -11,24 +11,17 @@ import argparse
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module
-from importlib.metadata import version
+from importlib.metadata import entry_points, version
 from typing import Final, NoReturn
 
 from bireme.cli.arguments import UsageError
-from bireme.core.errors import BiremeError
+from bireme.core.errors import BiremeError, nearest
 
 COMMANDS: Final = {
-    "simulate": "compare policies on a workload, with the scheduling cycle of the operator",
-    "replay": "show the decisions that other policies would have made on an operator's record",
-    "tune": "fit rules, constants and the learned index to a record; accept only a policy that "
-    "wins",
     "outlook": "predict the start of every waiting gang, by the leader or from a record",
-    "train": "train a learned policy: a folder with its checkpoint and its curves",
-    "evaluate": "compare a learned policy with its rivals, on the same seeds",
-    "benchmark": "compare every policy with the best tuned rule, on data that chose none of them",
-    "forecast": "forecast a series, and compare the models on its past",
     "forecast-pools": "forecast the demand of every NodePoolScaler, and write it into its status",
     "why": "explain why a job waits or where it runs: the dominant reason first, with a remedy",
     "queue": "list the waiting gangs of all queues, the next to start first",
@@ -52,8 +45,14 @@ COMMANDS: Final = {
     "policies": "list all policies, a line each",
     "completion": "print a completion script for bash, zsh or fish",
 }
-"""The purpose of each command: its line in the list, and its description."""
+"""The purpose of each command of Bireme: its line in the list, and its description."""
+GROUP: Final = "bireme.commands"
+"""Group of the entry points by which other distributions add commands.
 
+The value of such an entry point is a mapping like COMMANDS, in the package of their modules.
+"""
+
+_LAB_REMEDY: Final = "; simulation and training need pip install bireme-lab"
 # Modules named ``queue`` and ``list`` would hide a module and a type of Python.
 _MODULES: Final = {
     "queue": "queues",
@@ -61,6 +60,30 @@ _MODULES: Final = {
     "suspend": "suspension",
     "resume": "suspension",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command: its purpose, and the module with its functions."""
+
+    purpose: str
+    module: str
+
+
+def commands() -> dict[str, Command]:
+    """Return every command by name, those that other distributions add last."""
+    every = _of_package("bireme.cli", COMMANDS)
+    for point in entry_points(group=GROUP):
+        for name, command in _of_package(point.module, point.load()).items():
+            every.setdefault(name, command)
+    return every
+
+
+def _of_package(package: str, purposes: Mapping[str, str]) -> dict[str, Command]:
+    return {
+        name: Command(purpose, f"{package}.{_MODULES.get(name, name.replace('-', '_'))}")
+        for name, purpose in purposes.items()
+    }
 
 
 class _Parser(argparse.ArgumentParser):
@@ -101,13 +124,21 @@ def parser_for(command_line: Sequence[str]) -> argparse.ArgumentParser:
         prog="bireme", description="Learned gang scheduling: ask a cluster, simulate, train, judge."
     )
     parser.add_argument("--version", action="version", version=f"bireme {version('bireme')}")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for name, purpose in COMMANDS.items():
-        sentence = f"{purpose[0].upper()}{purpose[1:]}."
-        added = commands.add_parser(name, help=purpose, description=sentence)
+    subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
+    # Entry points are read only for a list, and for a command that Bireme does not have itself.
+    every = _of_package("bireme.cli", COMMANDS) if command_name in COMMANDS else commands()
+    if command_name and command_name not in every:
+        has_lab = any(point.name == "lab" for point in entry_points(group=GROUP))
+        raise UsageError(
+            f"argument COMMAND: no command is called {command_name!r}; "
+            f"{nearest(command_name, every)}{'' if has_lab else _LAB_REMEDY} "
+            f"(see {parser.prog} --help)"
+        )
+    for name, command in every.items():
+        sentence = f"{command.purpose[0].upper()}{command.purpose[1:]}."
+        added = subparsers.add_parser(name, help=command.purpose, description=sentence)
         if name == command_name:  # the modules of all commands take a second to import
-            module = _MODULES.get(name, name.replace("-", "_"))
-            command = import_module(f"bireme.cli.{module}")
-            command.add_arguments(added)
-            added.set_defaults(run=command.run, asked=name)
+            module = import_module(command.module)
+            module.add_arguments(added)
+            added.set_defaults(run=module.run, asked=name)
     return parser

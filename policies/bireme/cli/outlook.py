@@ -19,9 +19,7 @@ from bireme.cli.arguments import (
     whole,
     write_results,
 )
-from bireme.cli.experiment import as_set, contenders
-from bireme.cli.replay import recorded_name
-from bireme.cli.simulate import policy_names
+from bireme.cli.policy_arguments import as_set, contenders, policy_names, recorded_name
 from bireme.core.accelerators import Accelerators
 from bireme.core.cycle import run_cycle
 from bireme.core.outlook import Outlook, Prospect, look_ahead

@@ -8,8 +8,8 @@ from bireme import registry
 from bireme.cli.arguments import naming
 from bireme.onnx.cards import card_text
 from bireme.onnx.checkpoints import read_card
+from bireme.policy_names import checkpoint_folder
 from bireme.rl.components import parts_of
-from bireme.rl.lookup import FOLDER
 from bireme.tables import align_columns
 
 
@@ -38,8 +38,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _label(kind: str, name: str, summary: str) -> str:
     """Return ``summary``, with a prefix if the benchmark found a tuned rule to be better."""
-    folder = FOLDER / name
-    if not folder.is_dir():
+    folder = checkpoint_folder(name)
+    if folder is None:
         return summary
     card, _ = read_card(folder)
     # A rule may have the name of a checkpoint that decides other parts.
@@ -49,9 +49,9 @@ def _label(kind: str, name: str, summary: str) -> str:
 
 def _card_text(name: str) -> str:
     is_folder = name.startswith(registry.CHECKPOINT)
-    folder = Path(name.removeprefix(registry.CHECKPOINT)) if is_folder else FOLDER / name
+    folder = Path(name.removeprefix(registry.CHECKPOINT)) if is_folder else checkpoint_folder(name)
     descriptions = [] if is_folder else registry.explain(name)
     texts = [f"{kind} {name}\n\n{description}\n" for kind, description in descriptions]
-    if is_folder or folder.is_dir():
+    if folder is not None:
         texts.append(card_text(*read_card(folder)))
     return "\n".join(texts)

@@ -44,7 +44,7 @@ def test_a_question_to_a_cluster_loads_no_simulator(command: str) -> None:
     renamed = {"queue": "queues", "list": "listing", "suspend": "suspension"}
     module = renamed.get(command, command)
     assert f"bireme.cli.{module}" in loaded
-    assert not {name for name in loaded if name.startswith("bireme.simulator")}
+    assert not {name for name in loaded if name.startswith("bireme_lab.simulator")}
 
 
 @pytest.mark.parametrize("command", ["why", "queue", "list", "top"])
