@@ -118,7 +118,10 @@ def _class(name: str, paths: Mapping[str, str]) -> type:
 def missing(error: ImportError) -> str:
     """Return the command that installs the missing library; empty if no extra contains it."""
     library = (error.name or "").partition(".")[0]
-    extra = "forecast" if library == "statsmodels" else "train"
-    if library != "statsmodels" and library not in _OF_THE_EXTRA:
+    if library == "statsmodels":
+        remedy = installing("forecast")
+    elif library in _OF_THE_EXTRA:
+        remedy = installing("train", "./policies")
+    else:
         return ""
-    return f"needs {library}, which is not installed; {installing(extra)}"
+    return f"needs {library}, which is not installed; {remedy}"

@@ -33,7 +33,7 @@ def test_missing_library_names_the_extra_to_install(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(bireme_lab, "training", bireme_lab.training)
     for module in [name for name in sys.modules if name.startswith("bireme_lab.training")]:
         monkeypatch.delitem(sys.modules, module)
-    with pytest.raises(SettingError, match=r"needs torch.*\.\[train\]"):
+    with pytest.raises(SettingError, match=r"needs torch.*\./policies\[train\]"):
         load_recipe("testbed.toys.recipe:EchoRecipe")
 
 
