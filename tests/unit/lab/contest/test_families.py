@@ -39,12 +39,12 @@ def test_worlds_that_the_benchmark_opened_are_refused_by_tuning() -> None:
 
 def test_only_the_benchmark_and_one_evaluation_import_the_sealed_part() -> None:
     importers = set()
-    for path in (ROOT / "policies/bireme").rglob("*.py"):
+    for path in (ROOT / "policies/bireme_lab").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom | ast.Import):
                 of = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
                 if any("contest.sealed" in f"{of}{alias.name}" for alias in node.names):
-                    importers.add(path.relative_to(ROOT / "policies/bireme").as_posix())
+                    importers.add(path.relative_to(ROOT / "policies/bireme_lab").as_posix())
     assert importers == {"contest/benchmark.py", "training/index/evaluation.py"}
 
 
