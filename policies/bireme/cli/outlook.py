@@ -19,7 +19,7 @@ from bireme.cli.arguments import (
     whole,
     write_results,
 )
-from bireme.cli.policy_arguments import as_set, contenders, policy_names, recorded_name
+from bireme.cli.own_policies import as_set, contenders, policy_names, recorded_name
 from bireme.core.accelerators import Accelerators
 from bireme.core.cycle import run_cycle
 from bireme.core.outlook import Outlook, Prospect, look_ahead

@@ -25,7 +25,7 @@ from bireme.cli.arguments import (
     write_results,
     write_text,
 )
-from bireme.cli.policy_arguments import find_own
+from bireme.cli.own_policies import find_own
 from bireme.core.errors import error_text, nearest
 from bireme.onnx.checkpoints import read_card
 from bireme.rl.lookup import find_folder

@@ -15,7 +15,7 @@ from typing import Final
 
 from bireme import registry
 from bireme.cli.arguments import UsageError, naming
-from bireme.cli.policy_arguments import contenders, find_own, making
+from bireme.cli.own_policies import contenders, find_own, making
 from bireme.core.accelerators import DEFAULT
 from bireme.core.estimates import RuntimeHistory
 from bireme.core.node_floor import PoolBounds

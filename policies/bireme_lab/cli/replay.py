@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 
 from bireme.cli.arguments import add_record, check_target, naming, write_results
-from bireme.cli.policy_arguments import as_set, contenders, policy_names, recorded_name
+from bireme.cli.own_policies import as_set, contenders, policy_names, recorded_name
 from bireme.replay.decisions import RecordedPolicies
 from bireme.replay.reader import Record, open_record
 from bireme_lab.replay.decisions import DecisionComparison

@@ -11,7 +11,7 @@ from math import inf
 from pathlib import Path
 
 from bireme.cli.arguments import check_target, naming, number, whole, write_results
-from bireme.cli.policy_arguments import once_each, policy_names
+from bireme.cli.own_policies import once_each, policy_names
 from bireme_lab.cli.experiment import DEFAULTS, Experiment, carry_out, set_up
 from bireme_lab.simulator.comparison import Comparison, compare
 from bireme_lab.simulator.node_floors import FLOORS, REACTIVE

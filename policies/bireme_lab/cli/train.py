@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
 from bireme.cli.arguments import UsageError, naming, number, whole
-from bireme.cli.policy_arguments import find_own
+from bireme.cli.own_policies import find_own
 from bireme_lab.cli.series import add_series_arguments, read_requested, span
 from bireme_lab.simulator.reports.terminal import duration
 from bireme_lab.training import recipes

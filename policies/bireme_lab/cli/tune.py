@@ -26,7 +26,7 @@ from bireme.cli.arguments import (
     whole,
     write_results,
 )
-from bireme.cli.policy_arguments import find_own
+from bireme.cli.own_policies import find_own
 from bireme.contender import Contender
 from bireme.core.times import clock_time, duration
 from bireme.replay.reader import open_record

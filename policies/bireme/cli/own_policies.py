@@ -1,4 +1,4 @@
-"""Policies that a command line names, and that of a record."""
+"""Policies that a command line or a record names, with errors that name their argument."""
 
 import argparse
 import sys
