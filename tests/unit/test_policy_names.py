@@ -35,6 +35,11 @@ def with_lab(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(policy_names, "added", lambda: {"lab": NAMES})
 
 
+def test_these_tests_run_where_the_lab_is_installed() -> None:
+    """Other tests take all names: without the lab they would leave out its policies."""
+    assert policy_names.added().get("lab") is NAMES, "run make install"
+
+
 @pytest.mark.usefixtures("without_lab")
 @pytest.mark.parametrize(
     ("part", "name"), [(part, name) for part in PARTS for name in NAMES.classes[part]]
