@@ -166,7 +166,7 @@ def explain(name: str) -> list[tuple[str, str]]:
     Raises:
         SettingError: no policy has the name; the message proposes the nearest.
     """
-    descriptions = [
+    descriptions: list[tuple[str, str]] = [
         (kind.name, _description_with_parameters(kind, kind.paths[name]))
         for kind in _KINDS
         if name in kind.paths
