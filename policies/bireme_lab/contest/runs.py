@@ -159,7 +159,7 @@ def _digest(world: World) -> str:
 def _deciding(candidate: Contender) -> str:
     """Return the version of Bireme, and digests of its code and of the parts of ``candidate``."""
     packages = (bireme, bireme_lab)
-    identities = [version("bireme"), *(_code_of(Path(one.__file__).parent) for one in packages)]
+    identities = [version("bireme"), *(_code_of(Path(one.__path__[0])) for one in packages)]
     for part in PARTS:
         name = getattr(candidate, part).partition("?")[0]
         bare_name = name.removeprefix(registry.CHECKPOINT)
