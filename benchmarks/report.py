@@ -14,7 +14,7 @@ from typing import Final, Literal, Self, TypeVar
 import msgspec
 from scipy.stats import t
 
-from bireme.simulator.reports.terminal import markdown_table, number
+from bireme_lab.simulator.reports.terminal import markdown_table, number
 
 # Measurements: samples, comparisons with a baseline, aims. Plain values that survive a trip through
 # JSON, so that the tables of one case can be renewed without running the others again.

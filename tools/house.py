@@ -20,7 +20,7 @@ from pydantic.alias_generators import to_camel
 
 from bireme.cli import parser_for
 from bireme.settings_source import section_of, section_settings
-from bireme.simulator.reports.terminal import markdown_table
+from bireme_lab.simulator.reports.terminal import markdown_table
 from testbed import walk
 from tools.docs.reference.settings import SECTIONS
 
@@ -28,7 +28,8 @@ ROOT: Final = Path(__file__).parents[1]
 SHIPPED: Final = ("operator", "extender", "policies")
 TOOLS: Final = ("tools", "benchmarks", "testbed")
 TESTS: Final = ("tests",)
-TRAINING: Final = "policies/bireme/training"
+DISTRIBUTION: Final = ("operator", "extender", "policies/bireme")
+LAB: Final = ("policies/bireme_lab",)
 
 
 def _words(text: str) -> frozenset[str]:
@@ -80,6 +81,10 @@ def _tree(path: Path) -> ast.Module:
 
 def _lines(paths: Iterable[Path]) -> int:
     return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in paths)
+
+
+def _lines_of(folders: Sequence[str]) -> Callable[[], int]:
+    return lambda: _lines(_files(folders))
 
 
 def _bound_names(tree: ast.Module) -> Iterator[str]:
@@ -226,11 +231,6 @@ def _subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentP
     return {name: p for action in _subparser_actions(parser) for name, p in action.choices.items()}
 
 
-def _shipped_lines() -> int:
-    paths = (path for path in _files(SHIPPED) if not path.is_relative_to(ROOT / TRAINING))
-    return _lines(paths)
-
-
 @cache
 def _walk() -> walk.Walk:
     return walk.follow()
@@ -249,9 +249,10 @@ MEASURES: Final = (
     Measure("returns to a file within run_cycle", lambda: _walk().cycle_returns(), 40, math.inf),
     Measure("settings of both programs", lambda: len(settings()), 45, 45),
     Measure("commands of bireme", lambda: len(commands()), 22, math.inf),
-    Measure("lines shipped, without training", _shipped_lines, 62_000, math.inf),
-    Measure("lines of tools, benchmarks, testbed", lambda: _lines(_files(TOOLS)), 30_000, math.inf),
-    Measure("lines of tests", lambda: _lines(_files(TESTS)), 80_000, math.inf),
+    Measure("lines of bireme, which a cluster runs", _lines_of(DISTRIBUTION), 62_000, math.inf),
+    Measure("lines of bireme-lab", _lines_of(LAB), 25_000, math.inf),
+    Measure("lines of tools, benchmarks, testbed", _lines_of(TOOLS), 30_000, math.inf),
+    Measure("lines of tests", _lines_of(TESTS), 80_000, math.inf),
 )
 
 

@@ -20,7 +20,7 @@ from typing import Final
 import msgspec
 
 from benchmarks.machine import revision
-from bireme.simulator.reports.terminal import markdown_table
+from bireme_lab.simulator.reports.terminal import markdown_table
 from testbed.controlplane.binaries import OLDER, RELEASE_VARIABLE
 from tools.kind import confined
 from tools.release import rehearsal

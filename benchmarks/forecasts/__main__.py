@@ -15,8 +15,8 @@ from typing import Any, Final
 from benchmarks import DATA, RESULTS
 from benchmarks.forecasts.trials import PAGES, Page, Trial
 from bireme.cli import main as bireme
-from bireme.cli.forecast_report import cells, head
-from bireme.simulator.reports.terminal import duration, markdown_table, share
+from bireme_lab.cli.forecast_report import cells, head
+from bireme_lab.simulator.reports.terminal import duration, markdown_table, share
 
 FOLDER: Final = RESULTS / "forecasting"
 _PROSE: Final = Path(__file__).parent / "prose"

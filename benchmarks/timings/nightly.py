@@ -17,7 +17,7 @@ from benchmarks.timings.cases import Run, python
 from bireme.core.pool_history import HISTORY_DAYS, PoolHistory
 from bireme.core.times import DAY, HOUR
 from bireme.kube.api.node_pool_scaler import history_manifest
-from bireme.training.gru.recipe import demand
+from bireme_lab.training.gru.recipe import demand
 from testbed.fakeapi import FakeApi
 from testbed.operator_term.nightly import put
 

@@ -408,7 +408,7 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     ),
     "resize_settle_seconds": (
         (
-            "tests/unit/simulator/test_engine_elastic.py::"
+            "tests/unit/lab/simulator/test_engine_elastic.py::"
             "test_gang_waits_until_the_elastic_one_has_kept_its_size_long_enough"
         ),
         "resize_settle_seconds",
@@ -457,7 +457,7 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     "max_grace_seconds": ("tests/unit/operator/test_pending_actions.py", "max_grace_seconds"),
     "assume_resumable": ("tests/integration/test_operator_resumable.py", "assume_resumable"),
     "service_half_life_seconds": (
-        "tests/unit/simulator/test_tenants.py",
+        "tests/unit/lab/simulator/test_tenants.py",
         "service_half_life_seconds",
     ),
     "queue.assume_resumable": ("tests/integration/test_operator_resumable.py", "assumeResumable"),

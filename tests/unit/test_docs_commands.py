@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from bireme import cli
-from bireme.cli import evaluate, main, train
-from bireme.simulator.metrics import KEYS
+from bireme.cli import main
+from bireme_lab.cli import evaluate, train
+from bireme_lab.simulator.metrics import KEYS
 from testbed.networks.checkpoints import write
 
 ROOT = Path(__file__).parents[2]

@@ -34,6 +34,8 @@ REMOVED: Final = {
 }
 """Patterns below site-packages, by what they are."""
 PACKAGES: Final = ("bireme", "bireme_operator", "bireme_extender")
+LAB: Final = "bireme_lab"
+"""Package that only the image with the policies of research has."""
 BY_NAME: Final = (
     # Names that libraries make up at run time.
     "encodings.idna",
@@ -101,7 +103,8 @@ def _sources() -> set[str]:
 def names() -> Iterator[str]:
     """Yield every module that Bireme consists of or names in an import, sorted by file."""
     yield from BY_NAME
-    for package in PACKAGES:
+    packages = [*PACKAGES, *([LAB] if importlib.util.find_spec(LAB) else [])]
+    for package in packages:
         (folder,) = importlib.import_module(package).__path__
         for module in pkgutil.walk_packages([folder], f"{package}.", onerror=lambda _: None):
             yield module.name

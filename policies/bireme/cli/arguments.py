@@ -6,6 +6,7 @@ Imports next to nothing, because every command pays for it when it starts.
 import argparse
 import json
 import math
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -180,6 +181,21 @@ def shard(text: str) -> tuple[int, int]:
             f"{text!r} is no share; write for example 0/4, 1/4, 2/4 or 3/4"
         )
     return int(which), int(of)
+
+
+UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+"""Seconds of each unit of time."""
+
+
+def seconds(text: str) -> int:
+    """Return the seconds of a duration such as ``5m``."""
+    match = re.fullmatch(r"([1-9][0-9]{0,8})([smhdw]?)", text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no length of time; write 5m, 1h, 14d or 1w")
+    number, unit = match.groups()
+    if not unit:
+        raise argparse.ArgumentTypeError(f"{text!r} has no unit; write {text}s, {text}m or {text}h")
+    return int(number) * UNITS[unit]
 
 
 def pair(text: str) -> tuple[str, str]:

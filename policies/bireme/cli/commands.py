@@ -122,7 +122,7 @@ LAB: Final = frozenset(
 """Commands of :data:`LAB_PACKAGE`, which an error names where that is not installed."""
 
 REMOVED: Final = {
-    "benchmark": "use python -m bireme.contest",
+    "benchmark": "use python -m bireme_lab.contest",
     "completion": "no command completes shells now",
     "convert": "use bireme migrate convert",
     "drain": "use bireme maintenance plan",

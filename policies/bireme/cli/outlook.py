@@ -173,7 +173,7 @@ def _policy(
     if options.policy is None:
         remedy = "see --checkpoints, or name another by --policy"
         return policy_that_decided(settings, cycle, options.checkpoints, "--record", remedy)
-    from bireme.contest.candidates import Contender
+    from bireme.contender import Contender
 
     with making("--policy", options.policy):
         named = Contender.read(options.policy, settings).settings(settings)

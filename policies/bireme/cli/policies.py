@@ -17,8 +17,8 @@ from bireme.core.errors import nearest
 from bireme.kube import names
 from bireme.onnx.cards import card_text
 from bireme.onnx.checkpoints import read_card
+from bireme.policy_names import checkpoint_folder
 from bireme.rl.components import parts_of
-from bireme.rl.lookup import FOLDER
 from bireme.tables import align_columns
 
 _KIND: Final = "SchedulingPolicy"
@@ -66,8 +66,8 @@ def _list() -> tuple[Json, str]:
 
 def _label(kind: str, name: str, summary: str) -> str:
     """Return ``summary``, with a prefix if the benchmark found a tuned rule to be better."""
-    folder = FOLDER / name
-    if not folder.is_dir():
+    folder = checkpoint_folder(name)
+    if folder is None:
         return summary
     card, _ = read_card(folder)
     # A rule may have the name of a checkpoint that decides other parts.
@@ -85,10 +85,10 @@ def _shipped_names() -> set[str]:
 
 def _explain(name: str) -> tuple[Json, str]:
     is_folder = name.startswith(registry.CHECKPOINT)
-    folder = Path(name.removeprefix(registry.CHECKPOINT)) if is_folder else FOLDER / name
+    folder = Path(name.removeprefix(registry.CHECKPOINT)) if is_folder else checkpoint_folder(name)
     descriptions = [] if is_folder else list(registry.explain(name))
     texts = [f"{kind} {name}\n\n{description}\n" for kind, description in descriptions]
-    card = card_text(*read_card(folder)) if is_folder or folder.is_dir() else None
+    card = None if folder is None else card_text(*read_card(folder))
     data: Json = {
         "name": name,
         "parts": [{"part": kind, "description": text} for kind, text in descriptions],

@@ -19,8 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from bireme.cli.arguments import Json, UsageError, naming, pair
-from bireme.cli.series import seconds
+from bireme.cli.arguments import Json, UsageError, naming, pair, seconds
 from bireme.core.errors import BiremeError
 from bireme.core.times import HOUR, clock_time
 from bireme.core.usage import Use

@@ -10,7 +10,7 @@ import pytest
 from benchmarks.forecasts import __main__ as forecasts
 from benchmarks.forecasts.trials import PAGES, Trial
 from bireme import cli
-from bireme.cli import forecast
+from bireme_lab.cli import forecast
 
 TRIALS = [(name, trial) for page in PAGES.values() for name, trial in page.trials.items()]
 

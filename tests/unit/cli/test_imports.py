@@ -49,7 +49,7 @@ def test_the_list_of_commands_needs_no_library() -> None:
 def test_a_question_to_a_cluster_loads_no_simulator(command: str, module: str) -> None:
     loaded = loaded_for(*command.split())
     assert f"bireme.cli.{module}" in loaded
-    assert not {name for name in loaded if name.startswith("bireme.simulator")}
+    assert not {name for name in loaded if name.startswith("bireme_lab.simulator")}
 
 
 @pytest.mark.parametrize("command", ["why", "queue", "list"])

@@ -13,10 +13,10 @@ from bireme.core.parameters import parameters_of, query_of, read_parameters
 from bireme.core.policy import PARTS, PartName
 from bireme.core.queues import Queue
 from bireme.heuristics.goodput import Goodput
-from bireme.heuristics.measured_sizers import Slaq
-from bireme.heuristics.search_orderers import Malo, Mosa, Rifling
-from bireme.heuristics.tradl import TradlOrder, TradlSizer
 from bireme.testing import a_gang, a_node, a_snapshot
+from bireme_lab.heuristics.measured_sizers import Slaq
+from bireme_lab.heuristics.search_orderers import Malo, Mosa, Rifling
+from bireme_lab.heuristics.tradl import TradlOrder, TradlSizer
 
 
 @pytest.mark.parametrize(

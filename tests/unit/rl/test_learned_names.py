@@ -10,6 +10,7 @@ from bireme import registry
 from bireme.cli import main
 from bireme.core.errors import SettingError
 from bireme.core.settings import SchedulingSettings
+from bireme.policy_names import checkpoint_folder
 from bireme.rl.components import (
     ChosenOrderer,
     ChosenPlacer,
@@ -17,7 +18,7 @@ from bireme.rl.components import (
     LearnedPlacer,
     LearnedSizer,
 )
-from bireme.rl.lookup import FOLDER, PolicySource, policy_of
+from bireme.rl.lookup import PolicySource, policy_of
 from bireme.testing import a_gang, a_node, a_task
 from testbed.networks import checkpoints
 from testbed.networks.encoders import CHOICE_FACTS
@@ -78,7 +79,7 @@ def test_a_parameter_of_a_checkpoint_reaches_its_encoder_by_each_way_to_name_it(
         PolicySource("trained", checkpoint="rlpto", sizer_parameters="beta=0.001"),
     ]
     sizers = [policy_of(each, settings, registry.make_policy)[0].sizer for each in sources]
-    sizers.append(registry.make_sizer(f"checkpoint:{FOLDER}/rlpto?beta=0.001"))
+    sizers.append(registry.make_sizer(f"checkpoint:{checkpoint_folder('rlpto')}?beta=0.001"))
     for sizer in sizers:
         assert isinstance(sizer, LearnedSizer)
         assert getattr(sizer.encoder, "beta", None) == 0.001

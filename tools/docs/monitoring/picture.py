@@ -24,7 +24,7 @@ from matplotlib.ticker import MaxNLocator, MultipleLocator
 from PIL import Image
 
 from bireme.core.resources import FloatArray
-from bireme.simulator.reports.page import LIGHT, LIGHT_POLICIES
+from bireme_lab.simulator.reports.page import LIGHT, LIGHT_POLICIES
 from testbed.controlplane.stack import BiremeStack
 from testbed.prometheus import find_programs, serving
 from testbed.scenario.manifests import scheduling_policy

@@ -12,7 +12,7 @@ from typing import Any, Final, get_type_hints
 import yaml
 from pydantic.alias_generators import to_camel
 
-from bireme import registry
+from bireme import policy_names
 from bireme.core.bounds import Above, Address, Bound, Distinct, OneOf, Pairs, Within, bounds_of
 from bireme.core.settings import SchedulingSettings
 from bireme.kube.crd import KINDS, Schema, definition
@@ -73,9 +73,9 @@ _TYPES: Final[Mapping[Any, Schema]] = {
 # A class of one's own, package.module:Class, or a learned policy, checkpoint:FOLDER.
 _OWN_POLICY: Final = {"type": "string", "pattern": "^[^:]+:[^:]+$"}
 _POLICIES: Final[Mapping[str, Iterable[str]]] = {
-    "orderer": registry.ORDERERS,
-    "placer": registry.PLACERS,
-    "sizer": ["", *registry.SIZERS],
+    "orderer": policy_names.class_paths("orderer"),
+    "placer": policy_names.class_paths("placer"),
+    "sizer": ["", *policy_names.class_paths("sizer")],
 }
 
 

@@ -1,0 +1,1 @@
+"""Bireme's lab: simulation, training, contests and tuning of policies, and policies of research."""
