@@ -41,7 +41,7 @@ VERBS: Mapping[str, Command] = {
 def test_help_lists_every_command_in_its_group(
     packages: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    packages["lab"] = "bireme.cli.lab:COMMANDS"
+    packages["lab"] = "bireme_lab.cli:COMMANDS"
     with pytest.raises(SystemExit):
         main(["--help"])
     lines = capsys.readouterr().out.splitlines()
@@ -81,7 +81,7 @@ def test_without_the_lab_its_commands_name_the_package(
 def test_the_lab_registers_the_commands_that_are_known_to_be_its_own(
     packages: dict[str, str],
 ) -> None:
-    packages["lab"] = "bireme.cli.lab:COMMANDS"
+    packages["lab"] = "bireme_lab.cli:COMMANDS"
     verbs = {f"forecast {verb}" for verb in find_command("forecast").verbs} & LAB
     assert {*dict(groups())["lab"], *verbs} == LAB
     assert all(find_command(name.split()[0]) for name in LAB)
