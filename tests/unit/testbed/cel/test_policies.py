@@ -170,8 +170,8 @@ def test_refusal_has_reason_code_and_words_of_the_api_server(reason: str, code: 
         policies.judge(policy_of(validation), request_of(), CLUSTER)
     assert (caught.value.status, caught.value.reason) == (code, reason or "Invalid")
     assert caught.value.message == (
-        "pods \"p\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'bound' denied request:"
-        " too few"
+        "pods \"p\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'bound' denied"
+        " request: too few"
     )
 
 
@@ -244,8 +244,10 @@ def test_variable_is_evaluated_where_it_is_read_and_sees_those_before_it() -> No
     assert messages(policy_of(read, variables=variables)) == []
     fails = {"expression": "variables.broken"}
     assert messages(policy_of(fails, variables=variables)) == [
-        "expression 'variables.broken' resulted in error: composited variable \"broken\" fails to"
-        " evaluate: no such key: z"
+        (
+            "expression 'variables.broken' resulted in error: composited variable \"broken\" fails"
+            " to evaluate: no such key: z"
+        )
     ]
     unknown = {"expression": "variables.other"}
     assert "no such key: other" in messages(policy_of(unknown, variables=variables))[0]
