@@ -19,10 +19,10 @@ from testbed.cel.policies import BINDING, POLICY
 from testbed.cel.requests import AdmissionRequest, Caller, Check, Surroundings
 from testbed.controlplane.api import Manifest
 from testbed.fakeapi.store import merge
+from testbed.scenario.renderings import DEFAULT
 
 _ROOT: Final = Path(__file__).parents[2]
 _TABLE: Final = Path(__file__).with_name("table")
-_GOLDEN: Final = _ROOT / "tests" / "golden" / "chart" / "default.yaml"
 _TICKETS: Final = _ROOT / "charts" / "bireme" / "files" / "ticket-policy.yaml"
 CRDS: Final = _ROOT / "charts" / "bireme" / "files" / "crds"
 
@@ -62,7 +62,7 @@ class ObjectExample:
 def object_examples() -> dict[str, ObjectExample]:
     """Return the examples for rules of CRDs by name."""
     table = _read("objects.yaml")
-    stored = {name: _manifest(each) for name, each in table["stored"].items()}
+    stored = {name: object_of(each) for name, each in table["stored"].items()}
     examples: dict[str, ObjectExample] = {}
     for name, each in table["examples"].items():
         if "stored" in each:
@@ -71,12 +71,13 @@ def object_examples() -> dict[str, ObjectExample]:
             new = merge(old, {part: change})
             example = ObjectExample(name, new, old, part, each.get("refusal", ""))
         else:
-            example = ObjectExample(name, _manifest(each), refusal=each.get("refusal", ""))
+            example = ObjectExample(name, object_of(each), refusal=each.get("refusal", ""))
         examples[name] = example
     return examples
 
 
-def _manifest(given: Mapping[str, Any]) -> Manifest:
+def object_of(given: Mapping[str, Any]) -> Manifest:
+    """Return the object of an entry of the table; one with a status is as it is stored."""
     kind, name = given["kind"], given.get("name", "example")
     head = {"apiVersion": names.API_VERSION, "kind": kind, "metadata": {"name": name}}
     made = {**head, "spec": _spec(given["spec"])}
@@ -143,11 +144,45 @@ DEFAULT_NAMESPACE: Final = "team-a"
 
 
 @dataclass(frozen=True)
+class Right:
+    """What a role gives; an empty ``name`` or ``namespace`` is any, and a resource may be ``*``."""
+
+    verb: str
+    group: str
+    resource: str
+    name: str
+    namespace: str
+
+    @classmethod
+    def parse(cls, text: str) -> "Right":
+        """Return the right that ``verb resource.group/name in namespace`` stands for."""
+        what, _, namespace = text.partition(" in ")
+        verb, _, what = what.partition(" ")
+        place, _, name = what.partition("/")
+        resource, _, group = place.partition(".")
+        if not group and name:  # of the core: a subresource in place of a name
+            return cls(verb, "", f"{resource}/{name}", "", namespace)
+        return cls(verb, "*" if resource == "*" else group, resource, name, namespace)
+
+    def covers(self, check: Check) -> bool:
+        resource = check["resource"]
+        if check.get("subresource"):
+            resource += f"/{check['subresource']}"
+        return (
+            self.verb in ("*", check["verb"])
+            and self.group in ("*", check["group"])
+            and self.resource in ("*", resource)
+            and self.name in ("", check.get("name", ""))
+            and self.namespace in ("", check.get("namespace", ""))
+        )
+
+
+@dataclass(frozen=True)
 class Account:
-    """A user and the rights that are given in the whole cluster: ``verb resource.group/name``."""
+    """A user, with rights such as ``use queues.bireme.dev/gold`` and ``* * in team-a``."""
 
     user: Caller
-    rights: tuple[str, ...]
+    rights: tuple[Right, ...]
 
 
 @dataclass(frozen=True)
@@ -180,7 +215,7 @@ def accounts() -> dict[str, Account]:
                 each.get("uid", ""),
                 each.get("extra", {}),
             ),
-            tuple(each.get("rights", ())),
+            tuple(map(Right.parse, each.get("rights", ()))),
         )
         for name, each in _read("requests.yaml")["users"].items()
     }
@@ -212,7 +247,7 @@ def request_examples() -> dict[str, RequestExample]:
 @cache
 def policies() -> tuple[Manifest, ...]:
     """Return the policies and bindings of the chart by default, and those of tickets."""
-    rendered = [each for each in yaml.safe_load_all(_GOLDEN.read_text()) if each]
+    rendered = [each for each in yaml.safe_load_all(DEFAULT.read_text()) if each]
     tickets: Manifest = yaml.safe_load(_TICKETS.read_text())
     head = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": "bireme-tickets"}}
     bound = {"policyName": "bireme-tickets", "validationActions": ["Deny"]}
@@ -234,36 +269,13 @@ def world() -> Surroundings:
     pods = [each for each in stored_objects().values() if each["kind"] == "Pod"]
 
     def may(user: Caller, check: Check) -> bool:
-        return any(_covers(right, check) for right in rights[user.name])
+        return any(right.covers(check) for right in rights[user.name])
 
     def objects(kind: str, namespace: str) -> list[Manifest]:
         assert kind == "Pod", kind
         return [each for each in pods if each["metadata"]["namespace"] == namespace]
 
     return Surroundings(namespaces(), may, objects)
-
-
-def parts_of(right: str) -> tuple[str, str, str, str]:
-    """Return verb, group, resource with subresource, and name of a right; "" is any name."""
-    verb, _, what = right.partition(" ")
-    place, _, name = what.partition("/")
-    resource, _, group = place.partition(".")
-    if not group and name:  # of the core: a subresource in place of a name
-        return verb, "", f"{resource}/{name}", ""
-    return verb, "*" if resource == "*" else group, resource, name
-
-
-def _covers(right: str, check: Check) -> bool:
-    verb, group, resource, name = parts_of(right)
-    asked = check["resource"]
-    if check.get("subresource"):
-        asked += f"/{check['subresource']}"
-    return (
-        verb in ("*", check["verb"])
-        and group in ("*", check["group"])
-        and resource in ("*", asked)
-        and name in ("", check.get("name", ""))
-    )
 
 
 def complete(given: Mapping[str, Any]) -> Manifest:

@@ -1,7 +1,7 @@
 """The table of examples on a real API server, which must answer each as ``testbed.cel`` does.
 
-Every object of the table is there before the policies are. The policies that refuse are awaited one
-by one, and then the requests that they accept are made. No request is kept.
+Every object of the table is there before the policies are, and every request is accepted until they
+are. Then refusals are awaited one by one, and what is accepted is asked last. No request is kept.
 """
 
 import http.client
@@ -18,7 +18,7 @@ from bireme.kube import names
 from bireme.kube.crd import KINDS as SERVED
 from testbed.cel import examples
 from testbed.cel.examples import KINDS, ObjectExample, RequestExample
-from testbed.cel.policies import BINDING
+from testbed.cel.policies import BINDING, POLICY
 from testbed.cel.requests import Caller
 from testbed.controlplane.api import Manifest, Reply
 from testbed.controlplane.cluster import Cluster
@@ -32,6 +32,7 @@ RBAC: Final = "rbac.authorization.k8s.io"
 EVERYBODY: Final = {"apiGroup": RBAC, "kind": "Group", "name": "system:authenticated"}
 VERBS: Final = ["get", "list", "create", "update", "patch", "delete"]
 POLICIES: Final = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+BINDINGS: Final = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -63,10 +64,15 @@ def path_of(manifest: Manifest, *, is_named: bool) -> str:
 
 
 def answer_of(reply: Reply) -> tuple[int, str, str]:
-    """Code, reason and message of a refusal; 0 and nothing where the request is accepted."""
+    """Code, reason and message of a refusal; 0 and nothing where the request is accepted.
+
+    A creation that finds its name taken has passed admission: a cluster has one ClusterClaim.
+    """
     if reply.status < http.client.BAD_REQUEST:
         return 0, "", ""
     status = reply.json()
+    if status.get("reason") == "AlreadyExists":
+        return 0, "", ""
     return reply.status, status.get("reason", ""), status["message"]
 
 
@@ -167,52 +173,44 @@ def ask(cluster: Cluster, example: RequestExample) -> tuple[int, str, str]:
     return answer_of(cluster.api.request(method, where, body, impersonation(request.user)))
 
 
-def grant(cluster: Cluster, kind: str, name: str, where: str, **spec: Any) -> None:
-    path = f"/apis/{RBAC}/v1{where}/{kind}"
-    reply = cluster.api.request("POST", path, {"metadata": {"name": name}, **spec})
-    assert reply.status == 201, reply.body
-
-
 def give_rights(cluster: Cluster) -> None:
-    """Have everybody own every namespace, and users have the rights of the table."""
-    owner = {"apiGroups": ["*"], "resources": ["*"], "verbs": VERBS}
+    """Have everybody own every namespace by the verbs of the API, and users have their rights."""
     cluster_wide = ["queues/status", "schedulingpolicies/status", "nodepoolscalers/status"]
-    rules_of: dict[str, tuple[Manifest, list[Manifest]]] = {
-        "table-everybody": (
-            EVERYBODY,
-            [
-                {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["create"]},
-                {
-                    "apiGroups": [names.GROUP],
-                    "resources": [*cluster_wide, "clusterclaims"],
-                    "verbs": ["update"],
-                },
-            ],
-        )
-    }
+    cluster_wide.append("clusterclaims")
+    everything = {"apiGroups": ["*"], "resources": ["*"], "verbs": VERBS}
+    makes = {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["create"]}
+    bind(cluster, "namespaces", EVERYBODY, makes)
+    ours = {"apiGroups": [names.GROUP], "resources": cluster_wide, "verbs": ["update"]}
+    bind(cluster, "ours", EVERYBODY, ours)
+    for namespace in examples.namespaces():
+        bind(cluster, "owner", EVERYBODY, everything, namespace)
     for name, account in examples.accounts().items():
         subject = {"apiGroup": RBAC, "kind": "User", "name": account.user.name}
-        rules_of[f"table-{name}"] = subject, [rule_of(right) for right in account.rights]
-    for name, (subject, rules) in rules_of.items():
-        role = {"apiGroup": RBAC, "kind": "ClusterRole", "name": name}
-        grant(cluster, "clusterroles", name, "", rules=rules)
-        grant(cluster, "clusterrolebindings", name, "", roleRef=role, subjects=[subject])
-    grant(cluster, "clusterroles", "table-owner", "", rules=[owner])
-    role = {"apiGroup": RBAC, "kind": "ClusterRole", "name": "table-owner"}
-    for namespace in examples.namespaces():
-        where = f"/namespaces/{namespace}"
-        grant(cluster, "rolebindings", "table", where, roleRef=role, subjects=[EVERYBODY])
+        for number, right in enumerate(account.rights):
+            rule: Manifest = {
+                "verbs": [right.verb],
+                "apiGroups": [right.group],
+                "resources": [right.resource],
+            }
+            if right.name:
+                rule["resourceNames"] = [right.name]
+            bind(cluster, f"{name}-{number}", subject, rule, right.namespace)
 
 
-def rule_of(right: str) -> Manifest:
-    verb, group, resource, name = examples.parts_of(right)
-    rule: Manifest = {"verbs": [verb], "apiGroups": [group], "resources": [resource]}
-    return {**rule, "resourceNames": [name]} if name else rule
+def bind(
+    cluster: Cluster, name: str, subject: Manifest, rule: Manifest, namespace: str = ""
+) -> None:
+    """Give a right in a namespace, or in the whole cluster."""
+    kind, where = ("Role", f"/namespaces/{namespace}") if namespace else ("ClusterRole", "")
+    path, head = f"/apis/{RBAC}/v1{where}/{kind.lower()}", {"metadata": {"name": f"table-{name}"}}
+    cluster.api.post(f"{path}s", {**head, "rules": [rule]})
+    role = {"apiGroup": RBAC, "kind": kind, "name": f"table-{name}"}
+    cluster.api.post(f"{path}bindings", {**head, "roleRef": role, "subjects": [subject]})
 
 
 @pytest.fixture(scope="module")
-def policies_in_force(cluster: Cluster, crds: None) -> None:
-    """Everything of the table, then the policies of the chart."""
+def table_in_cluster(cluster: Cluster, crds: None) -> None:
+    """Namespaces, rights and stored objects of the table."""
     for name, manifest in examples.namespaces().items():
         reply = cluster.api.request("POST", "/api/v1/namespaces", manifest)
         assert reply.status in (201, 409), reply.body
@@ -221,11 +219,31 @@ def policies_in_force(cluster: Cluster, crds: None) -> None:
     give_rights(cluster)
     for each in examples.stored_objects().values():
         store(cluster, each)
-    kind_of = {BINDING: "validatingadmissionpolicybindings"}
+
+
+def test_every_request_is_accepted_where_no_policy_refuses_it(
+    cluster: Cluster, table_in_cluster: None
+) -> None:
+    accepted = (0, "", "")
+    table = examples.request_examples().values()
+    # Rights that were given a moment ago may not count at once.
+    wrong = differences(
+        (
+            each.name,
+            accepted,
+            eventually(partial(ask, cluster, each), lambda answer: "cannot" not in answer[2]),
+        )
+        for each in table
+    )
+    assert not wrong, wrong
+
+
+@pytest.fixture(scope="module")
+def policies_in_force(cluster: Cluster, table_in_cluster: None) -> None:
+    """The policies of the chart, which act a moment after they are there."""
+    plural_of = {BINDING: BINDINGS, POLICY: POLICIES}
     for each in examples.policies():
-        path = POLICIES.rpartition("/")[0]
-        plural = kind_of.get(each["kind"], "validatingadmissionpolicies")
-        cluster.api.post(f"{path}/{plural}", each)
+        cluster.api.post(plural_of[each["kind"]], each)
 
 
 def answers(
@@ -244,9 +262,8 @@ def test_requests_are_answered_as_the_table_says(cluster: Cluster, policies_in_f
     table = examples.request_examples().values()
     wrong = differences(answers(cluster, [each for each in table if not each.without]))
     assert not wrong, wrong
-    bindings = f"{POLICIES[:-3]}ybindings"
     for each in (each for each in table if each.without):
-        assert cluster.api.request("DELETE", f"{bindings}/{each.without}").status == 200
+        assert cluster.api.request("DELETE", f"{BINDINGS}/{each.without}").status == 200
         eventually(partial(ask, cluster, each), partial(eq, (403, "Forbidden", each.refusal)))
 
 

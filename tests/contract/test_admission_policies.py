@@ -8,12 +8,24 @@ from dataclasses import replace
 from typing import Any, Final
 
 import pytest
+import yaml
 
 from testbed.cel import policies
-from testbed.cel.examples import RequestExample, namespaces, policies_for, request_examples, world
+from testbed.cel.examples import (
+    RequestExample,
+    Right,
+    accounts,
+    complete,
+    namespaces,
+    policies_for,
+    request_examples,
+    world,
+)
 from testbed.cel.examples import policies as policies_of_the_chart
+from testbed.cel.requests import Caller
 from testbed.controlplane.api import Manifest
 from testbed.fakeapi.store import Refusal, merge
+from testbed.scenario.renderings import ADMISSION, DEFAULT
 
 
 @pytest.mark.parametrize("example", request_examples().values(), ids=lambda each: each.name)
@@ -68,3 +80,91 @@ def test_operator_makes_no_pod_that_is_a_process_of_a_windows_host(place: str) -
     asked = replace(example.request, object=made)
     (found,) = policies.denials(policies_for(example), asked, world())
     assert "hostProcess" in found.message
+
+
+# --- values and roles of the chart ----------------------------------------------------------------
+
+OPERATOR_BY_HAND: Final = Caller("system:serviceaccount:gangs:operator-by-hand")
+"""The operator's account where every value is set."""
+
+
+def is_allowed_with_every_value(example: RequestExample) -> bool:
+    request = example.request
+    if request.user == accounts()["operator"].user:
+        request = replace(request, user=OPERATOR_BY_HAND)
+    there = {request.namespace: {"metadata": {"name": request.namespace}}, **namespaces()}
+    surroundings = replace(world(), namespaces=there, may=lambda user, _: user == OPERATOR_BY_HAND)
+    rendered = list(yaml.safe_load_all(ADMISSION.read_text()))
+    return not policies.denials([each for each in rendered if each], request, surroundings)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_allowed"),
+    [
+        ("pod-with-the-network-of-its-node", True),
+        ("pod-with-the-memory-of-its-node", True),
+        ("privileged-pod", True),
+        ("pod-with-a-folder-of-its-node", True),
+        ("pod-with-another-account", False),
+        ("pod-with-a-capability", False),
+        ("pod-with-a-capability-of-the-baseline", False),
+        ("pod-with-the-processes-of-its-node", False),
+        ("device-past-the-queues", False),
+        ("device-of-a-class", True),
+    ],
+)
+def test_values_say_what_is_listed_and_what_the_fence_lets_through(
+    name: str, is_allowed: bool
+) -> None:
+    assert is_allowed_with_every_value(request_examples()[name]) is is_allowed
+
+
+@pytest.mark.parametrize(
+    ("pod", "is_allowed"),
+    [
+        ({"spec": {"serviceAccountName": "train-s3"}}, True),
+        ({"spec": {"serviceAccountName": "retrain-s3"}}, False),
+        ({"container": {"securityContext": {"capabilities": {"add": ["IPC_LOCK"]}}}}, True),
+        ({"spec": {"volumes": [{"name": "v", "hostPath": {"path": "/dev/infinibandx"}}]}}, False),
+        ({"spec": {"volumes": [{"name": "v", "hostPath": {"path": "/dev/infiniband/x"}}]}}, True),
+        ({"namespace": "kube-public"}, True),
+        ({"namespace": "monitoring"}, False),
+        ({"namespace": "gangs"}, False),
+    ],
+)
+def test_lists_of_values_are_read_as_names_and_folders(pod: Manifest, is_allowed: bool) -> None:
+    given: Manifest = merge(
+        {"kind": "Pod", "name": "made", "spec": {"schedulerName": "bireme"}}, pod
+    )
+    made = complete(given)
+    example = request_examples()["replica-of-the-operator"]
+    request = replace(example.request, object=made, namespace=made["metadata"]["namespace"])
+    assert is_allowed_with_every_value(replace(example, request=request)) is is_allowed
+
+
+@pytest.mark.parametrize(
+    ("role", "rights"),
+    [
+        ("bireme-operator", accounts()["operator"].rights),
+        ("bireme-forecast", accounts()["other-forecast"].rights),
+        ("bireme-admin", (Right.parse("use queues.bireme.dev"),)),
+        ("bireme-admin", accounts()["erin"].rights),
+        ("bireme-admin", (Right.parse("resize queues.bireme.dev"),)),
+    ],
+)
+def test_roles_of_the_chart_give_the_rights_that_policies_ask_for(
+    role: str, rights: tuple[Right, ...]
+) -> None:
+    (rules,) = (
+        each["rules"]
+        for each in yaml.safe_load_all(DEFAULT.read_text())
+        if each and each["kind"] == "ClusterRole" and each["metadata"]["name"] == role
+    )
+    for right in rights:
+        assert any(
+            right.verb in rule["verbs"]
+            and right.group in rule["apiGroups"]
+            and right.resource in rule["resources"]
+            and "resourceNames" not in rule
+            for rule in rules
+        ), right
