@@ -284,7 +284,7 @@ def complete(given: Mapping[str, Any]) -> Manifest:
     metadata = {"name": given["name"]}
     if kind.is_namespaced:
         metadata["namespace"] = given.get("namespace", DEFAULT_NAMESPACE)
-    for field in ("labels", "annotations", "finalizers"):
+    for field in ("labels", "annotations", "finalizers", "ownerReferences"):
         if field in given:
             metadata[field] = given[field]
     head = {"kind": given["kind"], "metadata": metadata}
