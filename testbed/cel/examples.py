@@ -15,7 +15,7 @@ import yaml
 
 from bireme.kube import names
 from testbed.cel import rules
-from testbed.cel.policies import BINDING, POLICY
+from testbed.cel.policies import BINDING, POLICY, ticket_policies
 from testbed.cel.requests import AdmissionRequest, Caller, Check, Surroundings
 from testbed.controlplane.api import Manifest
 from testbed.fakeapi.store import merge
@@ -23,7 +23,6 @@ from testbed.scenario.renderings import DEFAULT
 
 _ROOT: Final = Path(__file__).parents[2]
 _TABLE: Final = Path(__file__).with_name("table")
-_TICKETS: Final = _ROOT / "charts" / "bireme" / "files" / "ticket-policy.yaml"
 CRDS: Final = _ROOT / "charts" / "bireme" / "files" / "crds"
 
 
@@ -248,14 +247,8 @@ def request_examples() -> dict[str, RequestExample]:
 def policies() -> tuple[Manifest, ...]:
     """Return the policies and bindings of the chart by default, and those of tickets."""
     rendered = [each for each in yaml.safe_load_all(DEFAULT.read_text()) if each]
-    tickets: Manifest = yaml.safe_load(_TICKETS.read_text())
-    head = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": "bireme-tickets"}}
-    bound = {"policyName": "bireme-tickets", "validationActions": ["Deny"]}
-    return (
-        *(each for each in rendered if each["kind"] in (POLICY, BINDING)),
-        {**head, "kind": POLICY, "spec": tickets},
-        {**head, "kind": BINDING, "spec": bound},
-    )
+    of_chart = [each for each in rendered if each["kind"] in (POLICY, BINDING)]
+    return (*of_chart, *ticket_policies())
 
 
 def policies_for(example: RequestExample) -> list[Manifest]:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from bireme.kube import cel
 from testbed.cel import schemas
 from testbed.controlplane.api import Manifest
-from testbed.fakeapi.store import Refusal
+from testbed.refusal import Refusal
 
 _OLD: Final = re.compile(r"\boldSelf\b")
 _TYPES: Final = {

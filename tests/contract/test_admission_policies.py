@@ -24,7 +24,8 @@ from testbed.cel.examples import (
 from testbed.cel.examples import policies as policies_of_the_chart
 from testbed.cel.requests import Caller
 from testbed.controlplane.api import Manifest
-from testbed.fakeapi.store import Refusal, merge
+from testbed.fakeapi.store import merge
+from testbed.refusal import Refusal
 from testbed.scenario.renderings import ADMISSION, DEFAULT
 
 

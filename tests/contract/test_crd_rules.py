@@ -7,7 +7,7 @@ import pytest
 
 from testbed.cel import rules, schemas
 from testbed.cel.examples import ObjectExample, definitions, object_examples
-from testbed.fakeapi.store import Refusal
+from testbed.refusal import Refusal
 
 
 @pytest.mark.parametrize("example", object_examples().values(), ids=lambda each: each.name)

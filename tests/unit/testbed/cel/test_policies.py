@@ -8,7 +8,7 @@ from testbed.cel import policies
 from testbed.cel.matching import matches, selects
 from testbed.cel.requests import AdmissionRequest, Caller, Surroundings
 from testbed.controlplane.api import Manifest
-from testbed.fakeapi.store import Refusal
+from testbed.refusal import Refusal
 
 ANN = Caller("ann", extra={"team": ["a"]})
 NAMESPACES: dict[str, Manifest] = {

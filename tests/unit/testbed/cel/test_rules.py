@@ -6,7 +6,7 @@ import pytest
 
 from testbed.cel import rules, schemas
 from testbed.controlplane.api import Manifest
-from testbed.fakeapi.store import Refusal
+from testbed.refusal import Refusal
 
 STRING: Manifest = {"type": "string"}
 INTEGER: Manifest = {"type": "integer"}
