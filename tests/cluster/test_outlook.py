@@ -1,11 +1,9 @@
 """What the leader foresees, through the real API server's proxy: to each what they may read."""
 
-import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import urljoin
 from urllib.request import HTTPCookieProcessor, Request, build_opener
@@ -157,36 +155,6 @@ def test_a_reader_of_one_namespace_sees_that_one_and_no_other(
         (found,) = json.loads(out)["items"]
         assert (found["begins"], found["position"]) == ("Later", 3)
         assert found["ahead"] == {"count": 2, "named": [mine]}, "behind one that is not named"
-
-
-def forged(stack: BiremeStack, who: str, **spec: object) -> str:
-    """Return the answer when ``who`` creates a ticket with this spec."""
-    digest = hashlib.sha256(b"secret").hexdigest()
-    ticket: dict[str, Any] = {"apiVersion": "bireme.dev/v1alpha1", "kind": "Ticket"}
-    ticket |= {"metadata": {"generateName": "ask-"}, "spec": {"secretDigest": digest, **spec}}
-    text, where = json.dumps(ticket), f"--namespace={SYSTEM}"
-    return stack.cluster.kubectl("create", "-f", "-", where, who, input=text, check=False)
-
-
-def test_ticket_names_nobody_but_its_creator(stack: BiremeStack) -> None:
-    ways = ("--role=bireme-outlook", "--user=ann", f"--namespace={SYSTEM}")
-    stack.cluster.kubectl("create", "rolebinding", "ann-asks", *ways)
-    groups, mine = ["system:authenticated"], {"user": "ann"}
-    eventually(
-        lambda: forged(stack, "--as=ann", **mine, groups=groups), lambda said: "created" in said
-    )
-    refused = "a ticket names its own creator"
-    for spec in (
-        {"user": "root", "groups": groups},
-        {**mine, "groups": [*groups, "system:masters"]},
-        {**mine, "groups": ["system:masters"]},
-        {**mine, "groups": []},
-        {**mine, "groups": groups, "uid": "1"},
-        {**mine, "groups": groups, "extra": {"scopes": ["all"]}},
-    ):
-        assert refused in forged(stack, "--as=ann", **spec), spec
-    # Whoever administers the cluster names nobody else either.
-    assert refused in forged(stack, "--request-timeout=30s", **mine, groups=groups)
 
 
 def test_operator_answers_with_neither_a_token_nor_somebody_elses_ticket(

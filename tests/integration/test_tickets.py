@@ -60,14 +60,14 @@ async def test_ticket_is_good_for_its_secret_and_for_minutes(api: FakeApi, tmp_p
 async def test_no_ticket_is_believed_where_the_api_server_admits_forged_ones(
     api: FakeApi, tmp_path: Path
 ) -> None:
-    api.answers.has_ticket_policy = False
+    in_force, api.answers.policies = api.answers.policies, ()
     async with standby(api, tmp_path) as asked:
         api.store.now = lambda: "2030-01-01T00:00:00Z"
         header = asked.new_ticket("root")
         code, body = await asked.present(header)
         assert (code, "admits forged tickets" in body["message"]) == (503, True)
         assert stored(api) == [header.partition(".")[0]], "forging was tried, and wrote nothing"
-        api.answers.has_ticket_policy = True
+        api.answers.policies = in_force
         api.store.now = lambda: "2030-01-01T00:00:01Z"
         code, body = await asked.present(header)
         assert (code, "before the policy" in body["message"]) == (401, True)

@@ -29,6 +29,10 @@ REMOVED: Final = {
     # One class for each group of the Kubernetes API. Bireme takes credentials from this library
     # and calls nothing with it; it imports these when one is named, so that nothing misses them.
     "calls of the Kubernetes client": ("kubernetes/client/api", "kubernetes/aio/client/api"),
+    # Each has a copy of much of the library. Bireme loads two of the six.
+    "extensions of CEL": tuple(
+        f"cel_expr_python/ext/ext_{name}.*" for name in ("encoders", "math", "proto", "strings")
+    ),
     # For compilers and type checkers, of which the images have none.
     "headers, stubs and Cython sources": ("**/*.pyi", "**/*.pxd", "**/*.pyx", "**/*.h", "**/*.a"),
 }
