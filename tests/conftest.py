@@ -1,14 +1,17 @@
 """Setup of every tier: hypothesis' settings, which tests need a cluster, and their order.
 
-Property tests judge what is computed; how long a busy machine takes for it is no finding.
+Property tests judge what is computed; how long a busy machine takes for it is no finding. In the
+profile ``test`` they draw the same examples in every run, so a test fails for the change alone.
 """
 
 import asyncio
+import secrets
 from collections import deque
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 from xdist.scheduler.load import LoadScheduling
 from xdist.workermanage import WorkerController
 
@@ -17,7 +20,11 @@ from testbed.examples import TEST_EXAMPLES, VERIFY_EXAMPLES
 for profile, examples in (("test", TEST_EXAMPLES), ("verify", VERIFY_EXAMPLES)):
     slow = [HealthCheck.too_slow]
     settings.register_profile(
-        profile, max_examples=examples, deadline=None, suppress_health_check=slow
+        profile,
+        max_examples=examples,
+        derandomize=profile == "test",
+        deadline=None,
+        suppress_health_check=slow,
     )
 settings.load_profile("test")
 
@@ -27,6 +34,26 @@ NODE_FOLDER = "tests/node/"
 WAITING_FOLDER = "tests/integration/"
 PREFERRED_TIERS = {"gw0": "waiting", "gw3": "computing"}
 """By worker; the others prefer ``cluster``."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose the seed of a random run, before hypothesis reads it; fix everything else drawn."""
+    if config.getoption("--hypothesis-profile") == "verify":
+        if config.getoption("--hypothesis-seed") is None:
+            config.option.hypothesis_seed = str(secrets.randbits(32))
+    else:
+        # Hypothesis also draws constants of all modules that are imported by then, so a constant
+        # anywhere would change the examples of every test.
+        providers._get_local_constants = providers.Constants
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Print the seed of a random run, which draws its examples again."""
+    if (seed := config.getoption("--hypothesis-seed")) is not None:
+        terminalreporter.write_line(f"property tests drew by --hypothesis-seed={seed}")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
