@@ -86,7 +86,10 @@ STEPS: Final = (
     Step(
         "model",
         "2000 random clusters, each followed through its life, against the reference model",
-        ("python", "-m", "pytest", "-q", "tests/unit/core/test_model.py"),
+        (
+            *("python", "-m", "pytest", "-q", "tests/unit/core/test_model.py"),
+            *("--hypothesis-profile", "verify"),
+        ),
         (("BIREME_MODEL_RUNS", "2000"),),
     ),
     Step(

@@ -8,7 +8,7 @@ Submissions are then stretched or drawn together until the load is exact.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from bireme_lab.simulator.workload import Trace
 DAY: Final = 86_400.0
 GPUS_PER_NODE: Final = 8
 _BISECTIONS: Final = 40
+
+_Run: TypeAlias = tuple[float, int, float]
+"""Seconds of its submission, GPUs and run time of a job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +46,12 @@ class Window:
         """Return the jobs at the pace of submission that loads :meth:`nodes` to ``load``."""
         capacity = load * sum(DEFAULT.count(node.allocatable) for node in self.nodes(load))
         low, high = 0.1, 10.0
+        runs = _runs(self.trace)
         # Load falls with the pace. No closed form exists: runs count up to the last submission.
         for _ in range(_BISECTIONS):
             pace = (low * high) ** 0.5
-            if offered_gpus(_with_pace(self.trace, pace)) > capacity:
+            paced = [(submitted * pace, gpus, seconds) for submitted, gpus, seconds in runs]
+            if _offered_gpus(self.trace.name, paced) > capacity:
                 low = pace
             else:
                 high = pace
@@ -67,13 +72,21 @@ def make_window(number: int, trace: Trace) -> Window:
 
 def offered_gpus(trace: Trace) -> float:
     """Return the mean GPUs in use up to the last submission, if every job started at once."""
-    first, last = trace.jobs[0].submitted, trace.jobs[-1].submitted
+    return _offered_gpus(trace.name, _runs(trace))
+
+
+def _runs(trace: Trace) -> list[_Run]:
+    return [(job.submitted, job.gpus, job.duration_seconds) for job in trace.jobs]
+
+
+def _offered_gpus(name: str, runs: Sequence[_Run]) -> float:
+    first, last = runs[0][0], runs[-1][0]
     if not first < last:
         raise TraceError(
-            f"{trace.name}: {len(trace.jobs)} jobs are submitted at one moment, so that they offer "
+            f"{name}: {len(runs)} jobs are submitted at one moment, so that they offer "
             "no load; take a longer window, or keep more of its jobs"
         )
-    work = sum(j.gpus * min(j.duration_seconds, last - j.submitted) for j in trace.jobs)
+    work = sum(gpus * min(seconds, last - submitted) for submitted, gpus, seconds in runs)
     return work / (last - first)
 
 

@@ -1,5 +1,6 @@
 """A command loads what it needs: who asks for help does not wait for libraries."""
 
+import functools
 import subprocess
 import sys
 
@@ -14,6 +15,7 @@ print(*sys.modules)
 """
 
 
+@functools.cache
 def loaded_for(*given: str) -> set[str]:
     """The modules that a fresh Python has loaded to give help on the command ``given``."""
     code = LOADED.format(given=[*given, "--help"])

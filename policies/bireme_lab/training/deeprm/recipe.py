@@ -155,7 +155,7 @@ class ImageRecipe(DeepRmRecipe):
     learning_rate = 7e-4
     schedules: Mapping[str, Schedule] = {
         "full": Schedule(envs=32, steps=300_000, every=20, validated=40),
-        "smoke": Schedule(envs=16, steps=2_000, every=5, validated=20),
+        "smoke": Schedule(envs=8, steps=600, every=5, validated=4),
     }
     view = staticmethod(as_image)
     stage = "a2c"

@@ -34,7 +34,7 @@ def tiny(data: Path, part: Part, blocks: int) -> Iterator[World]:
     """Long and short jobs, more than fit at a time."""
     del data
     for seed in range({"training": 0, "validation": 50, "test": 100}[part], 150)[:blocks]:
-        jobs = read_trace("gen:poisson?jobs=30&spread=2&sizes=8:1&mean_seconds=36000", seed=seed)
+        jobs = read_trace("gen:poisson?jobs=20&spread=2&sizes=8:1&mean_seconds=36000", seed=seed)
         for load in LOADS:
             name = f"tiny {seed} {load}"
             yield world_of(

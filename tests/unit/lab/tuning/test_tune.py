@@ -1,8 +1,11 @@
 """``bireme tune`` on records of simulations: what wins is written, what does not is refused."""
 
+import contextlib
+import io
 import json
 import shutil
 import sys
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -54,9 +57,40 @@ def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def only_las(monkeypatch: pytest.MonkeyPatch) -> None:
+    leave_only_las(monkeypatch)
+
+
+def leave_only_las(patch: pytest.MonkeyPatch) -> None:
     las = [rule for rule in RULES if rule.orderer == "tiresias-las"]
-    monkeypatch.setattr(search, "RULES", las)
-    monkeypatch.setattr(search, "INDEX", "fifo")
+    patch.setattr(search, "RULES", las)
+    patch.setattr(search, "INDEX", "fifo")
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """A record of LAS and what a tuning to it wrote, in a folder that no test changes."""
+
+    folder: Path
+    numbers: dict[str, Any]
+    said: str
+
+    def lay_out(self, *names: str) -> None:
+        """Copy files and folders of it into this test's."""
+        for name in names:
+            Path(name).parent.mkdir(parents=True, exist_ok=True)
+            copy = shutil.copytree if (self.folder / name).is_dir() else shutil.copy
+            copy(self.folder / name, name)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Tuning:
+    """Return a tuning that nobody cut off."""
+    folder, said = tmp_path_factory.mktemp("whole"), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(said):
+        leave_only_las(patch)
+        patch.chdir(folder)
+        recorded(LAS)
+        return Tuning(folder, tuned("--generations", "1"), said.getvalue())
 
 
 def recorded(settings: SchedulingSettings) -> None:
@@ -70,24 +104,20 @@ def tuned(*arguments: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.usefixtures("only_las")
-def test_constant_that_wins_is_found_and_written(capsys: pytest.CaptureFixture[str]) -> None:
-    recorded(LAS)
-    found = tuned("--generations", "0")
-    verdict = found["verdict"]
+def test_constant_that_wins_is_found_and_written(whole: Tuning) -> None:
+    found, verdict = whole.numbers, whole.numbers["verdict"]
     assert verdict["wins"], verdict["reasons"]
     assert verdict["baseline"] == "tiresias-las"
     assert verdict["policy"].startswith("tiresias-las?threshold_device_seconds=")
     assert verdict["jct"]["high"] < 1
     assert verdict["worlds"] == found["record"]["windows"] * 0.3
-    said = capsys.readouterr().out
-    assert "It wins. Written:" in said
-    policy = yaml.safe_load(Path("tuned/policy.yaml").read_text())
+    assert "It wins. Written:" in whole.said
+    policy = yaml.safe_load((whole.folder / "tuned/policy.yaml").read_text())
     (name, value), *_ = policy["spec"]["parameters"]["orderer"].items()
     assert (policy["spec"]["orderer"], name) == ("tiresias-las", "threshold_device_seconds")
     assert value == 1000
     assert SchedulingPolicy.model_validate(policy).spec.stage == "Shadow"
-    values = yaml.safe_load(Path("tuned/values.yaml").read_text())
+    values = yaml.safe_load((whole.folder / "tuned/values.yaml").read_text())
     assert values["scheduling"]["orderer"] == verdict["policy"]
 
 
@@ -110,9 +140,9 @@ def test_what_does_not_win_is_refused_with_its_interval(
 
 
 @pytest.mark.usefixtures("only_las")
-def test_test_of_too_few_days_is_refused_though_it_is_better() -> None:
-    recorded(LAS)
-    assert main(["tune", "record", *SAVES, "--jobs", "1", "--generations", "0"]) == 0
+def test_test_of_too_few_days_is_refused_though_it_is_better(whole: Tuning) -> None:
+    whole.lay_out("record", "tuned/runs.jsonl")
+    assert main(["tune", "record", *SAVES, "--jobs", "1", "--generations", "1"]) == 0
     verdict = json.loads(Path("tuned/verdict.json").read_text())["verdict"]
     assert verdict["jct"]["high"] < 1
     (reason,) = verdict["reasons"]
@@ -123,11 +153,11 @@ def test_test_of_too_few_days_is_refused_though_it_is_better() -> None:
 
 
 @pytest.mark.usefixtures("only_las")
-def test_tuning_that_was_cut_off_goes_on_and_ends_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    recorded(LAS)
-    whole = tuned("--generations", "1", "--out", "tuned")
-    played = len(Path("tuned/runs.jsonl").read_text().splitlines())
-    Path("tuned").rename("whole")
+def test_tuning_that_was_cut_off_goes_on_and_ends_alike(
+    whole: Tuning, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole.lay_out("record")
+    played = len((whole.folder / "tuned/runs.jsonl").read_text().splitlines())
     timed, left = runs._measure_play, iter(range(played // 2))
 
     def cut_off(*pair: Any) -> Any:
@@ -139,22 +169,22 @@ def test_tuning_that_was_cut_off_goes_on_and_ends_alike(monkeypatch: pytest.Monk
     assert main(["tune", "record", *SHORT, *SAVES, "--generations", "1"]) == 130
     assert not Path("tuned/verdict.json").exists()
     monkeypatch.setattr(runs, "_measure_play", timed)
-    assert tuned("--generations", "1") == whole
+    assert tuned("--generations", "1") == whole.numbers
     assert len(Path("tuned/runs.jsonl").read_text().splitlines()) == played
-    assert Path("tuned/policy.yaml").read_text() == Path("whole/policy.yaml").read_text()
+    policy = whole.folder / "tuned/policy.yaml"
+    assert Path("tuned/policy.yaml").read_text() == policy.read_text()
 
 
 @pytest.mark.usefixtures("only_las")
-def test_test_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    recorded(LAS)
-    whole = tuned("--generations", "0")
+def test_test_is_looked_at_once(whole: Tuning, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole.lay_out("record", "tuned")
 
     def refuse(*_: object) -> None:
         raise AssertionError("played again")
 
     monkeypatch.setattr(runs, "_measure_play", refuse)
     monkeypatch.setattr(search, "verdict", refuse)
-    assert tuned("--generations", "0") == whole
+    assert tuned("--generations", "1") == whole.numbers
 
 
 def test_folder_of_another_tuning_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
