@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
+from hypothesis.internal.constants_ast import Constants
 from xdist.scheduler.load import LoadScheduling
 from xdist.workermanage import WorkerController
 
@@ -46,7 +47,7 @@ def pytest_configure(config: pytest.Config) -> None:
     else:
         # Hypothesis also draws constants of all modules that are imported by then, so a constant
         # anywhere would change the examples of every test.
-        providers._get_local_constants = providers.Constants
+        providers._get_local_constants = Constants
 
 
 def pytest_terminal_summary(
