@@ -1,12 +1,12 @@
 """``python -m benchmarks.contest RESULTS.json... [--commit ID] [--into-cards]``: write the page.
 
-A policy that has changed since is played alone (``bireme benchmark --policies NAMES``), and its
-results are named with ``--again``: its rows take the place of those in RESULTS. RESULTS may be the
-page's own JSON.
+A policy that has changed since is played alone (``python -m bireme_lab.contest --policies NAMES``),
+and its results are named with ``--again``: its rows take the place of those in RESULTS. RESULTS may
+be the page's own JSON.
 
-The files are those of ``bireme benchmark --json``, one or more families each; the page and its JSON
-go to docs/results/learning, the rows of learned policies into the cards of the checkpoints that
-come with Bireme.
+The files are those of ``python -m bireme_lab.contest --json``, one or more families each; the page
+and its JSON go to docs/results/learning, the rows of learned policies into the cards of the
+checkpoints that come with Bireme.
 """
 
 import argparse

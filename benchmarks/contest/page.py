@@ -105,9 +105,8 @@ def command_of(found: FamilyResult) -> str:
     is_whole = tuned == [rule.orderer for rule in find(found.family).rules]
     rules = "" if is_whole else f" --rules {','.join(tuned)}"
     trained = "".join(f" $({name} {count})" for name, count in _trained(found).items())
-    return (
-        f"bireme benchmark --data $DATA --family {found.family} {scope}{rules}{policies}{trained}"
-    )
+    chosen = f"--family {found.family} {scope}{rules}{policies}{trained}"
+    return f"python -m bireme_lab.contest --data $DATA {chosen}"
 
 
 def _file_again(found: FamilyResult) -> str:

@@ -47,7 +47,7 @@ def _run(name: str, data: Path) -> int:
     given = shlex.split(_TRIALS[name].arguments.replace("$DATA", shlex.quote(str(data))))
     written = ["--json", str(FOLDER / f"{name}.json"), "--plot", str(FOLDER / f"{name}.png")]
     sys.stdout.write(f"\n== {name}\n")
-    status = bireme(["forecast", *given, *written])
+    status = bireme(["forecast", "compare", *given, *written])
     if not status:
         found = _result(name) | {"command": _TRIALS[name].command}
         (FOLDER / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

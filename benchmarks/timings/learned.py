@@ -12,7 +12,7 @@ from benchmarks.report import Pairs, Result, Row, at_most
 from benchmarks.timings import round_trips
 from benchmarks.timings.cases import Run, Skipped, metrics_of, program, running
 from benchmarks.timings.decision import problem
-from benchmarks.timings.extender_calls import percentiles, port_of, timed
+from benchmarks.timings.extender_calls import percentiles, timed
 from benchmarks.timings.populated_api import PopulatedApi
 from bireme.core.gangs import Gang, Role, TrainingProgress
 from bireme.core.placement import FreeCapacity
@@ -143,7 +143,7 @@ async def _prioritize(run: Run, nodes: int) -> list[Row]:
         body = {"Pod": pods[0], "Nodes": None, "NodeNames": cluster.nodes}
         sent = round_trips.request("/prioritize", msgspec.json.encode(body))
         async with running(*programs):
-            await asyncio.to_thread(_wait_for_checkpoint, port_of(programs[0]), sent)
+            await asyncio.to_thread(_wait_for_checkpoint, programs[0].port, sent)
             return await asyncio.to_thread(_asked, run, programs, sent, nodes)
 
 

@@ -1,4 +1,4 @@
-"""The nightly job: processor time and memory of ``bireme forecast-pools``, with every model.
+"""The nightly job: processor time and memory of ``bireme forecast pools``, with every model.
 
 The pools have eight weeks of generated demand, other series of the families that the shipped
 network has learned.
@@ -32,7 +32,7 @@ _LIMIT_SECONDS: Final = 1000.0
 _PROGRAM: Final = """
 import sys, time
 from bireme.cli import main
-status = main(["forecast-pools"])
+status = main(["forecast", "pools"])
 print(open("/proc/self/status").read(), f"CPU: {time.process_time()}", sep="")
 sys.exit(status)
 """

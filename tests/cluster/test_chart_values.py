@@ -209,7 +209,7 @@ def test_names_namespace_and_labels_are_those_that_values_give(helm: Helm) -> No
     assert {(each["app.kubernetes.io/name"], each["cost-centre"]) for each in labels} == {
         ("gangs", "42")
     }
-    # By which `bireme drain` finds the operator's settings.
+    # By which `bireme maintenance plan` finds the operator's settings.
     assert {each["app.kubernetes.io/part-of"] for each in labels} == {"bireme"}
     assert "bireme-system" not in yaml.safe_dump_all(given)
 

@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from bireme.cli import main
+from bireme.replay.outlook_reply import PATH
 from testbed.board import board
 from testbed.controlplane.leader import SERVICE, SYSTEM, own_address, serve_leader
 from testbed.controlplane.stack import BiremeStack
@@ -34,14 +35,13 @@ IF_SHORT = ("--what-if", "estimate=1m", "-o", "json")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BiremeStack]:
     env = {
         "BIREME_OUTLOOK": "true",
-        "BIREME_OUTLOOK_INTERVAL_SECONDS": "0",
-        "BIREME_METRICS_HOST": "0.0.0.0",  # noqa: S104  # as in a pod
         "BIREME_LEASE_NAMESPACE": SYSTEM,
     }
+    internals = {**PATIENT, "outlook_interval_seconds": 0}
     folder = tmp_path_factory.mktemp("stack")
     with (
         gpu_cluster("outlook", 2, 8) as cluster,
-        BiremeStack(cluster, folder, {**PATIENT, **env}) as stack,
+        BiremeStack(cluster, folder, env, internals=internals) as stack,
     ):
         chart = Helm(tmp_path_factory.mktemp("helm")).template(SWITCHED_ON)
         (role,) = (
@@ -49,8 +49,9 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BiremeStack]:
             for each in yaml.safe_load_all(chart)
             if (each["kind"], each["metadata"]["name"]) == ("Role", SERVICE)
         )
-        port = int(stack.operator().env["BIREME_METRICS_PORT"])
-        serve_leader(cluster, own_address(), port)
+        operator = stack.operator()
+        operator.env["BIREME_METRICS_ADDRESS"] = f"0.0.0.0:{operator.port}"  # as in a pod
+        serve_leader(cluster, own_address(), operator.port)
         cluster.kubectl("create", "-f", "-", input=json.dumps(role))
         yield stack.start()
 
@@ -102,10 +103,10 @@ def test_a_reader_of_one_namespace_sees_that_one_and_no_other(
 
     def asked(name: str, *arguments: str) -> tuple[list[str] | None, str]:
         """The gangs that a reader is told of, None where refused, and what is said of that."""
-        done, out, said = run(name, "outlook", "--json", "-", *arguments)
+        done, out, said = run(name, "queue", "--outlook", "-o", "json", *arguments)
         if done:
             return None, said
-        gangs = json.loads(out)["gangs"]
+        gangs = [item["gang"] for item in json.loads(out)["items"]]
         return sorted(f"{each['namespace']}/{each['name']}" for each in gangs), said
 
     with Tenant.staying(stack.cluster, stack.log_tails) as other:
@@ -118,11 +119,11 @@ def test_a_reader_of_one_namespace_sees_that_one_and_no_other(
         both = sorted([mine, theirs])
         # On a busy machine an outlook takes seconds, and the next comes after four times as many.
         eventually(lambda: asked("root"), lambda found: found[0] == both, 120.0)
-        assert asked("ann") == ([mine], "")
-        assert asked("root", "-n", other.namespace) == ([theirs], "")
+        assert asked("ann")[0] == [mine]
+        assert asked("root", "-n", other.namespace)[0] == [theirs]
         gangs, said = asked("ann", "-n", other.namespace)
         assert (gangs, f"in namespace '{other.namespace}'" in said) == (None, True)
-        assert asked("eve") == ([], "")
+        assert asked("eve")[0] == []
         gangs, said = asked("nobody")
         assert (gangs, "may not create tickets" in said) == (None, True), "granted as well"
         assert kubectl("get", "tickets", "-A", "-o=name") == "", "each was deleted after its answer"
@@ -192,13 +193,13 @@ def test_operator_answers_with_neither_a_token_nor_somebody_elses_ticket(
     stack: BiremeStack,
 ) -> None:
     token = stack.cluster.kubectl("create", "token", "default", "-n", SYSTEM).strip()
-    port = stack.operator().env["BIREME_METRICS_PORT"]
+    port = stack.operator().port
     for header in (
         {"Authorization": f"Bearer {token}"},
         {"Bireme-Token": token},
         {"Bireme-Ticket": "none.secret"},
     ):
-        request = Request(f"http://127.0.0.1:{port}/outlook", headers=header)
+        request = Request(f"http://127.0.0.1:{port}{PATH}", headers=header)
         with pytest.raises(HTTPError) as refused:
             build_opener().open(request, timeout=30)
         refused.value.close()

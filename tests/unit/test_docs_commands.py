@@ -107,7 +107,7 @@ def about_a_cluster() -> list[str]:
     text = "\n".join(block for page in pages for block in blocks(page, "sh"))
     text = re.sub(r"(^|\s)#.*", "", text.replace("\\\n", " "), flags=re.MULTILINE)
     parts = (part.strip() for line in text.splitlines() for part in re.split(r"[|;]|&&", line))
-    others = ("simulate", "train", "evaluate", "forecast")
+    others = ("simulate", "train", "evaluate", "forecast compare")
     commands = [part for part in parts if re.match(rf"bireme (?!({'|'.join(others)}) )", part)]
     return list(dict.fromkeys(commands))
 
@@ -118,7 +118,7 @@ def test_a_command_about_a_cluster_of_the_documentation_is_understood(command: s
     assert cli.parser_for(given).parse_args(given).run
 
 
-@pytest.mark.parametrize("command", shown("bireme forecast "))
+@pytest.mark.parametrize("command", shown("bireme forecast compare "))
 def test_a_forecast_of_the_documentation_is_made(
     command: str,
     tmp_path: Path,

@@ -10,7 +10,6 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
@@ -62,6 +61,8 @@ def write_results(options: argparse.Namespace, numbers: Json, text: str) -> None
     The version of Bireme and the command line come before the numbers.
     """
     if options.json:
+        from importlib.metadata import version  # a thirtieth of a second, for this alone
+
         document = {"bireme": version("bireme"), "command": options.command, **numbers}
         with naming("--json"):
             write_text(options.json, json.dumps(document, indent=1, allow_nan=False) + "\n")
@@ -73,13 +74,19 @@ def write_results(options: argparse.Namespace, numbers: Json, text: str) -> None
 
 
 def add_record(
-    parser: argparse.ArgumentParser, *, is_option: bool = False, is_needed: bool = True
+    parser: argparse.ArgumentParser,
+    *,
+    is_option: bool = False,
+    container: argparse._ActionsContainer | None = None,
 ) -> None:
-    """Add the arguments for a record, and for the folder of the checkpoints that decided in it."""
+    """Add the arguments for a record, and for the folder of the checkpoints that decided in it.
+
+    ``container`` gets the option ``--record``, by default ``parser``.
+    """
     what = "consecutive files record-*.jsonl, plain or gzipped, or their folder"
     add = parser.add_argument
     if is_option:
-        add(
+        (container or parser).add_argument(
             "--record",
             action="append",
             default=[],
@@ -88,7 +95,7 @@ def add_record(
             help=f"use an operator's record instead of the leader: {what}; repeatable",
         )
     else:
-        add("record", nargs="+" if is_needed else "*", type=Path, metavar="RECORD", help=what)
+        add("record", nargs="+", type=Path, metavar="RECORD", help=what)
     add(
         "--checkpoints",
         default="",
@@ -133,13 +140,6 @@ def add_what_if(parser: argparse.ArgumentParser) -> None:
         type=pair,
         metavar="NAME=VALUE",
         help="the value of a PriorityClass, for --record, as a record has none; repeatable",
-    )
-    add(
-        "--seconds",
-        type=whole,
-        default=60,
-        metavar="N",
-        help="time limit for trying changes; default: 60",
     )
     add_record(parser, is_option=True)
 

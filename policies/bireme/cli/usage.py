@@ -87,7 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     groups = ("queue", "namespace", "pool")
     add("--by", choices=groups, default="queue", help="group by this; default: queue")
-    add("-o", "--output", choices=("table", "csv", "json"), default="table", help="default: table")
+    add("-o", "--output", choices=("text", "csv", "json"), default="text", help="default: text")
     add(
         "--prometheus",
         metavar="URL",

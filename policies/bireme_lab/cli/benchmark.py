@@ -1,4 +1,4 @@
-"""``bireme benchmark``: compare every policy with the best tuned rule, on data that chose none.
+"""``python -m bireme_lab.contest``: compare every policy with the best tuned rule, on unseen data.
 
 The tables go to standard output, all numbers to ``--json``. ``--out`` keeps finished runs, so that
 the same command continues where it was stopped.

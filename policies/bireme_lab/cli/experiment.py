@@ -15,7 +15,8 @@ from typing import Final
 
 from bireme import registry
 from bireme.cli.arguments import UsageError, naming
-from bireme.cli.own_policies import contenders, find_own, making
+from bireme.cli.own_policies import as_set, find_own, making
+from bireme.contender import Contender
 from bireme.core.accelerators import DEFAULT
 from bireme.core.estimates import RuntimeHistory
 from bireme.core.node_floor import PoolBounds
@@ -173,6 +174,19 @@ def _contenders(options: argparse.Namespace) -> dict[str, tuple[Policy, Scheduli
         wait_bound_seconds=options.wait_bound,
     )
     return contenders(options.policy, general)
+
+
+def contenders(
+    names: Sequence[str], general: SchedulingSettings
+) -> dict[str, tuple[Policy, SchedulingSettings]]:
+    """Return policies by name, as in ``--policy``; parts left out are those of ``general``."""
+    return {name: _contender(name, general) for name in names}
+
+
+def _contender(name: str, general: SchedulingSettings) -> tuple[Policy, SchedulingSettings]:
+    with making("--policy", name):
+        settings = Contender.read(name, general).settings(general)
+    return as_set(settings, "--policy", name)
 
 
 def _nodes(options: argparse.Namespace) -> Sequence[Node]:

@@ -1,4 +1,4 @@
-"""``bireme forecast``: the accuracy of every model on a series, and the forecast of the best.
+"""``bireme forecast compare``: the accuracy of every model on a series, and a forecast.
 
 Every forecaster is fitted to the series without its last part and tested on that part, as are
 persistence and the seasonal naive forecast. The best one is fitted again, to the whole series, and

@@ -11,9 +11,11 @@ import time
 from collections.abc import Mapping
 
 from bireme.cli.arguments import add_record, check_target, naming, write_results
-from bireme.cli.own_policies import as_set, contenders, policy_names, recorded_name
+from bireme.cli.own_policies import as_set, recorded_name
 from bireme.replay.decisions import RecordedPolicies
 from bireme.replay.reader import Record, open_record
+from bireme_lab.cli.experiment import contenders
+from bireme_lab.cli.simulate import policy_names
 from bireme_lab.replay.decisions import DecisionComparison
 from bireme_lab.replay.report import Replay
 from bireme_lab.replay.waits import ReplayPolicy, simulate_waits

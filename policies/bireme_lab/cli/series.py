@@ -1,4 +1,4 @@
-"""Arguments of ``bireme forecast`` and ``bireme train`` that choose the series to read.
+"""Arguments of ``bireme forecast compare`` and ``bireme train`` that choose the series to read.
 
 Lengths of time are numbers of intervals (``24``) or durations (``5m``, ``1h``, ``14d``, ``1w``).
 """

@@ -11,7 +11,6 @@ from math import inf
 from pathlib import Path
 
 from bireme.cli.arguments import check_target, naming, number, whole, write_results
-from bireme.cli.own_policies import once_each, policy_names
 from bireme_lab.cli.experiment import DEFAULTS, Experiment, carry_out, set_up
 from bireme_lab.simulator.comparison import Comparison, compare
 from bireme_lab.simulator.node_floors import FLOORS, REACTIVE
@@ -178,4 +177,16 @@ def _seeds(text: str) -> list[int]:
     seeds = [part.strip() for part in text.split(",")]
     if not all(seed.isascii() and seed.isdigit() for seed in seeds):
         raise argparse.ArgumentTypeError(f"{text!r} is no list of seeds; write for example 0,1,2")
-    return [int(seed) for seed in once_each(text, seeds)]
+    return [int(seed) for seed in _once(text, seeds)]
+
+
+def policy_names(text: str) -> list[str]:
+    """Return the names of a list with commas, each once."""
+    return _once(text, [part.strip() for part in text.split(",")])
+
+
+def _once(text: str, parts: list[str]) -> list[str]:
+    twice = {part for part in parts if parts.count(part) > 1}
+    if twice:
+        raise argparse.ArgumentTypeError(f"{text!r} names {min(twice)!r} twice; name each once")
+    return parts

@@ -139,7 +139,7 @@ def _summary(run: "TrainingRun", recipe: recipes.Trainable, folder: Path) -> lis
 def _next(name: str, recipe: recipes.Trainable, folder: str) -> str:
     """Return the command that evaluates the result."""
     if name in recipes.FORECASTERS:
-        return f"bireme forecast --gru {folder} --series FILE"
+        return f"bireme forecast compare --gru {folder} --series FILE"
     setting = next(iter(cast(recipes.Recipe, recipe).settings), "NAME")
     recipe_option = "" if name in recipes.RECIPES else f" --recipe {name}"
     return f"bireme evaluate {folder}{recipe_option} --setting {setting} --seeds 20"

@@ -3,7 +3,7 @@
 The split is fixed here: by time, by virtual cluster, by the number of a workload, by seed.
 Workloads that stem from one trace are one family, however many papers derived them from it. This
 module gives access to worlds that policies may be trained and tuned on. Only
-:mod:`bireme_lab.contest.sealed` opens the test part, for ``bireme benchmark`` and for the
+:mod:`bireme_lab.contest.sealed` opens the test part, for ``python -m bireme_lab.contest`` and the
 evaluation of finished checkpoints.
 
 Blocks of a part come in an order that mixes early and late, so that the first few represent all.
@@ -113,7 +113,7 @@ def tuning_worlds(data: Path, family: str, part: Part, blocks: int) -> list[Worl
     if part == "test":
         raise SettingError(
             "part is 'test', which nothing is trained, tuned or chosen by; use 'training' or "
-            "'validation', and `bireme benchmark` to judge"
+            "'validation', and `python -m bireme_lab.contest` to judge"
         )
     return list(find(family).build(data, part, blocks))
 

@@ -1,7 +1,7 @@
 """The test part of every family, which training, tuning and the choice of a policy cannot open.
 
-Only ``bireme benchmark`` and the evaluation of finished checkpoints import this module; an import
-contract keeps recipes from it.
+Only ``python -m bireme_lab.contest`` and the evaluation of finished checkpoints import this module;
+an import contract keeps recipes from it.
 """
 
 from pathlib import Path

@@ -34,7 +34,7 @@ RECIPES: Final[Mapping[str, str]] = {
     "rlpto-paper": "bireme_lab.training.rlpto.recipe:RlptoPaperRecipe",
 }
 FORECASTERS: Final[Mapping[str, str]] = {"gru": "bireme_lab.training.gru.recipe:GruRecipe"}
-"""Recipes of forecasts, which ``bireme forecast`` evaluates."""
+"""Recipes of forecasts, which ``bireme forecast compare`` evaluates."""
 
 # An ImportError about another library is a fault of the module, which no installation repairs.
 _OF_THE_EXTRA: Final = (

@@ -17,7 +17,7 @@ TRIALS = [(name, trial) for page in PAGES.values() for name, trial in page.trial
 
 @pytest.mark.parametrize(("name", "trial"), TRIALS)
 def test_a_trial_is_a_command_that_is_understood(name: str, trial: Trial) -> None:
-    given = shlex.split(f"forecast {trial.arguments}")
+    given = shlex.split(f"forecast compare {trial.arguments}")
     assert cli.parser_for(given).parse_args(given).run is forecast.run
 
 

@@ -104,7 +104,7 @@ def test_a_bad_parameter_in_a_name_is_answered_with_what_it_may_be(name: str, me
     [(part, name) for part in PARTS for name in registry.names(part)],
 )
 def test_every_parameter_is_told_and_takes_its_own_default(part: PartName, name: str) -> None:
-    """What ``policies show`` tells of it is whole, and the default is within the bound."""
+    """What ``bireme policies`` tells of it is whole, and the default is within the bound."""
     maker = registry.maker_of(part, name)
     for parameter in parameters_of(maker).values():
         assert parameter.bound is not None

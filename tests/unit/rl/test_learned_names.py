@@ -196,7 +196,7 @@ def test_a_record_is_replayed_by_a_checkpoint_and_made_by_one(
 def test_a_checkpoint_is_shown_with_its_parts_and_hashes(
     both: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["policies", "show", both]) == 0
+    assert main(["policies", both]) == 0
     shown = capsys.readouterr().out
     for words in (
         "small: A weighted sum of a few facts.",
@@ -212,7 +212,7 @@ def test_a_checkpoint_is_shown_with_its_parts_and_hashes(
 def test_a_rule_is_shown_with_its_description_and_every_part_it_names(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert main(["policies", "show", "tetris"]) == 0
+    assert main(["policies", "tetris"]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith("orderer tetris\n\nBest alignment with free capacity")
     assert "placer tetris\n\nEvery replica on the node" in shown
@@ -220,10 +220,10 @@ def test_a_rule_is_shown_with_its_description_and_every_part_it_names(
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("fif", "no policy is called 'fif'; did you mean 'fifo'?"), ("checkpoint:x", "x/card.json")],
+    [("fif", "is called 'fif' (did you mean 'fifo'?)"), ("checkpoint:x", "x/card.json")],
 )
 def test_what_cannot_be_shown_is_answered_with_what_is_missing(
-    name: str, words: str, capsys: pytest.CaptureFixture[str]
+    name: str, words: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    assert main(["policies", "show", name]) == 2
+    assert main(["policies", name, f"--kubeconfig={tmp_path / 'none'}"]) in (1, 2)
     assert words in capsys.readouterr().err

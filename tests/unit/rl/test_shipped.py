@@ -96,7 +96,7 @@ def test_a_shipped_policy_decides_without_falling_back(folder: Path) -> None:
 
 @each
 def test_its_card_is_shown(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["policies", "show", folder.name]) == 0
+    assert main(["policies", folder.name]) == 0
     shown = capsys.readouterr().out
     assert builtin.checkpoint(folder.name).sha256 in shown
     card = builtin.checkpoint(folder.name).card

@@ -46,7 +46,7 @@ def picture(dashboard: Json, target: Path) -> None:
     """Run Bireme for five minutes and draw its dashboard; Unavailable without Prometheus."""
     programs = find_programs()
     with clusters.served(_NODES, _RACKS, print) as stack, tempfile.TemporaryDirectory() as folder:
-        ports = (stack.operator().env["BIREME_METRICS_PORT"], stack.extender_port)
+        ports = (stack.operator().port, stack.extender_port)
         targets = [f"127.0.0.1:{port}" for port in ports]
         with serving(programs, Path(folder), targets=targets) as url:
             start = time.time()  # noqa: TID251  # Prometheus counts in POSIX seconds

@@ -1,7 +1,7 @@
 """Evaluation of LSP's GRU and of all forecasters: comparisons on one series, errors on many.
 
-:func:`compare_forecasters` is the command ``bireme forecast``; :func:`evaluate_forecaster` measures
-a trained network on unseen series, for its card.
+:func:`compare_forecasters` is the command ``bireme forecast compare``; :func:`evaluate_forecaster`
+measures a trained network on unseen series, for its card.
 """
 
 import time

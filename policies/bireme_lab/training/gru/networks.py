@@ -260,7 +260,7 @@ def to_served(
         summary=SUMMARY,
         paper=PAPER,
         made=today(),
-        command=command or "bireme forecast --gru train",
+        command=command or "bireme forecast compare --gru train",
         seeds=(seed,),
         data=data,
         training=training,

@@ -1,4 +1,4 @@
-"""``bireme benchmark`` end to end, on small generated worlds."""
+"""``python -m bireme_lab.contest`` end to end, on small generated worlds."""
 
 import json
 import shutil
@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from bireme.cli import main
 from bireme.contender import Contender
 from bireme.policy_names import checkpoint_folders
 from bireme_lab.contest import benchmark as module
 from bireme_lab.contest import runs, tuning
+from bireme_lab.contest.__main__ import main
 from bireme_lab.contest.candidates import TunedRule
 from bireme_lab.contest.families import FAMILIES, LOADS, Family
 from bireme_lab.contest.worlds import Part, World, world_of
@@ -77,12 +77,17 @@ def played(monkeypatch: pytest.MonkeyPatch) -> list[World]:
     return found
 
 
+def contest(*arguments: str) -> int:
+    """Run ``python -m bireme_lab.contest`` and return its exit status."""
+    return main(arguments)
+
+
 def benchmark(folder: Path, *arguments: str) -> dict[str, Any]:
     """Return the numbers of the one family."""
     folder.mkdir(exist_ok=True)
     file = folder / "numbers.json"
-    common = ["benchmark", "--family", "tiny", "--blocks", "5", "--training-blocks", "1"]
-    assert main([*common, "--out", str(folder), "--json", str(file), *arguments]) == 0
+    common = ["--family", "tiny", "--blocks", "5", "--training-blocks", "1"]
+    assert contest(*common, "--out", str(folder), "--json", str(file), *arguments) == 0
     (found,) = json.loads(file.read_text())["families"]
     return dict(found)
 
@@ -157,7 +162,7 @@ def test_skipped_blocks_and_policies_are_not_played(
     assert {row["kind"] for row in found["rows"]} == {"baseline", "default"}
 
     all_of_it = ["--family", "tiny", "--skip-blocks", "50", "--out", str(tmp_path)]
-    assert main(["benchmark", *all_of_it]) == 1
+    assert contest(*all_of_it) == 1
     assert "all 50 test blocks of family tiny are skipped" in capsys.readouterr().err
 
 
@@ -206,5 +211,5 @@ def test_constants_of_ones_own_are_tried_on_the_training_part(
 def test_a_wrong_argument_is_named(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["benchmark", *arguments]) == 2
+    assert contest(*arguments) == 2
     assert message in capsys.readouterr().err

@@ -61,7 +61,9 @@ def test_the_page_has_every_row_and_the_command_that_measures_it(results: Path) 
     assert "| das | 1.30 [1.20, 1.40] |" in page
     assert "| das | 1 | 1.300 [1.200, 1.400] |" in page
     assert f"`{LAS}`" in page
-    command = "bireme benchmark --data $DATA --family rigid --blocks 5 --training-blocks 2"
+    command = (
+        "python -m bireme_lab.contest --data $DATA --family rigid --blocks 5 --training-blocks 2"
+    )
     policies = "--policies das,rlpto,learned-index,mine"
     assert f"{command} --rules tiresias-las {policies} $(mine 1) --json rigid.json" in page
     assert "Of mine, which does not come with Bireme" in page
@@ -92,7 +94,9 @@ def test_blocks_after_those_of_the_table_have_a_section_of_their_own(results: Pa
     assert "| policy | rigid |\n" in page, "one column"
     assert "## Rigid, 40 blocks after the first 5\n" in page
     assert "(rigid-after-5 by later)" in page
-    command = "bireme benchmark --data $DATA --family rigid --blocks 40 --training-blocks 2"
+    command = (
+        "python -m bireme_lab.contest --data $DATA --family rigid --blocks 40 --training-blocks 2"
+    )
     options = "--skip-blocks 5 --rules tiresias-las --policies default"
     assert f"{command} {options} --json rigid-after-5.json" in page
 

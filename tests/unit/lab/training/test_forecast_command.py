@@ -1,4 +1,4 @@
-"""``bireme forecast``: its table, its JSON, its picture, and what it refuses."""
+"""``bireme forecast compare``: its table, its JSON, its picture, and what it refuses."""
 
 import importlib
 import json
@@ -38,15 +38,15 @@ def forecast(hours: Path, capsys: pytest.CaptureFixture[str]) -> Forecast:
     """Runs the command on ``hours``; what it wrote."""
 
     def run(*arguments: object) -> str:
-        given = ["forecast", "--series", hours, "--models", SIMPLE, "--test", "5d", *arguments]
-        assert main([str(each) for each in given]) == 0
+        given = ["--series", hours, "--models", SIMPLE, "--test", "5d", *arguments]
+        assert main(["forecast", "compare", *(str(each) for each in given)]) == 0
         return capsys.readouterr().out
 
     return run
 
 
 def refused(capsys: pytest.CaptureFixture[str], hours: Path, *arguments: str) -> str:
-    given = ["forecast", "--series", str(hours), "--models", SIMPLE, *arguments]
+    given = ["forecast", "compare", "--series", str(hours), "--models", SIMPLE, *arguments]
     assert main(given) == 2
     return capsys.readouterr().err
 

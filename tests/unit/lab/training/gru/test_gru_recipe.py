@@ -27,7 +27,9 @@ def test_a_network_for_a_series_forecasts_it_from_its_folder(
     out = tmp_path / "run"
     given = ["--series", str(file), "--step", "1h", "--period", "1d", "--horizon", "1d"]
     assert main(["train", "gru", *given, "--out", str(out), "--smoke"]) == 0
-    assert f"bireme forecast --gru {out}/checkpoint --series FILE" in capsys.readouterr().out
+    assert (
+        f"bireme forecast compare --gru {out}/checkpoint --series FILE" in capsys.readouterr().out
+    )
     series = Series(np.loadtxt(file), 3600, (24,))
     model = Gru(out / "checkpoint").fit(series)
     assert model.at(series.values, np.array([400]), 24).shape == (1, 24)

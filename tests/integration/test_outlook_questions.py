@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from bireme.kube import names
-from bireme_operator import what_if_endpoint
+from bireme.replay.outlook_reply import VERSION
+from bireme_operator import outlook_endpoint
 from bireme_operator.leader import LeaderTerm
 from testbed.fakeapi import FakeApi
 from testbed.fakeapi.server import kubeconfig_of
@@ -18,12 +19,12 @@ from testbed.operator_term.endpoint import Endpoint, serving, whole
 from testbed.operator_term.term import furnish, leading, status, submit, until
 from tests.integration.test_console import output
 
-PROXY = "/api/v1/namespaces/bireme-system/services/bireme-outlook:outlook/proxy/what-if"
+PROXY = "/api/v1/namespaces/bireme-system/services/bireme-outlook:outlook/proxy/v1/outlook"
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 
 
 def question(**asked: Any) -> bytes:
-    return json.dumps({"apiVersion": what_if_endpoint.VERSION, "question": asked}).encode()
+    return json.dumps({"apiVersion": VERSION, "question": asked}).encode()
 
 
 async def answer(endpoint: Endpoint, who: str, **asked: Any) -> dict[str, Any]:
@@ -108,7 +109,7 @@ async def test_a_reader_is_told_of_their_jobs_and_no_name_of_others(
     [
         (b"{", 400, "the body is not a question"),
         (b"[" * 100_000, 400, "the body is not a question"),
-        (b'{"apiVersion": "v9", "question": {}}', 400, "apiVersion: 'v9' is not known; send what"),
+        (b'{"apiVersion": "v9", "question": {}}', 400, "apiVersion: 'v9' is not known; send outl"),
         (question(name="x", namespace="red", colour=1), 400, "unknown field `colour`"),
         (question(name="x", namespace="red", change={"replicas": {"": 0}}), 400, ">= 1"),
         (question(name="x"), 422, "name, namespace: are missing"),
@@ -135,7 +136,7 @@ async def test_one_question_is_answered_at_a_time_and_few_wait(
 ) -> None:
     furnish(api, 1)
     api.answers.readers = {"ann": {""}, "bob": {""}, "eve": {""}}
-    monkeypatch.setattr(what_if_endpoint, "MAX_WAITING", 2)
+    monkeypatch.setattr(outlook_endpoint, "MAX_WAITING", 2)
     body = question(name="x", namespace="red")
     async with leading(api, tmp_path, outlook=True) as term, serving(api, tmp_path, term) as asked:
         await until(lambda: waits(term, 0))

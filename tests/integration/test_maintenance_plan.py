@@ -1,4 +1,4 @@
-"""``bireme drain`` against an API server: it decides as the operator of that cluster would."""
+"""``bireme maintenance plan`` against an API server: it decides as its operator would."""
 
 import asyncio
 import json
@@ -82,7 +82,7 @@ class Cluster:
 
     async def drain(self, *arguments: str) -> tuple[int, str, str]:
         """Exit status, output and errors of the command; it has a loop of its own."""
-        given = ["drain", *arguments, "--kubeconfig", self._kubeconfig]
+        given = ["maintenance", "plan", *arguments, "--kubeconfig", self._kubeconfig]
         status = await asyncio.to_thread(main, given)
         captured = self._capsys.readouterr()
         return status, captured.out, captured.err
@@ -112,7 +112,7 @@ async def test_without_an_installed_chart_the_defaults_decide_and_it_says_so(
 ) -> None:
     who, err = await cluster.restarted()
     assert who == "a-large"
-    assert "the cluster has no ConfigMap of Bireme's chart; name their file by --config" in err
+    assert "the cluster has no ConfigMap of Bireme's chart; name their file by BIREME_CONFIG" in err
     assert "a preview by the default settings; nothing has been moved" in err
 
 
@@ -125,11 +125,12 @@ async def test_settings_that_the_chart_has_installed_decide(cluster: Cluster) ->
 
 
 async def test_settings_of_a_named_file_go_before_those_of_the_chart(
-    cluster: Cluster, tmp_path: Path
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(cluster.api, SMALLEST_FIRST)
     (tmp_path / "settings.yaml").write_text("scheduling: {orderer: fifo}")
-    who, err = await cluster.restarted("--config", str(tmp_path / "settings.yaml"))
+    monkeypatch.setenv("BIREME_CONFIG", str(tmp_path / "settings.yaml"))
+    who, err = await cluster.restarted()
     assert who == "a-large"
     assert "settings.yaml; nothing has been moved" in err
 
@@ -202,18 +203,24 @@ async def test_settings_of_several_operators_are_not_chosen_from(cluster: Cluste
 @pytest.mark.parametrize(
     ("text", "code", "says"),
     [
-        ("scheduling: {waitBoundSecond: 5}", 2, "did you mean 'waitBoundSeconds'"),
-        ("scheduling: [", 2, "argument --config: the file"),
+        ("scheduling: {waitBoundSecond: 5}", 1, "did you mean 'waitBoundSeconds'"),
+        ("scheduling: [", 1, "the file"),
         ("scheduling: {orderer: nobody}", 1, "cannot be loaded here"),
-        (None, 2, "name a readable YAML file"),
+        (None, 1, "name a readable YAML file"),
     ],
 )
 async def test_settings_that_cannot_be_used_are_refused(
-    cluster: Cluster, tmp_path: Path, text: str | None, code: int, says: str
+    cluster: Cluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    text: str | None,
+    code: int,
+    says: str,
 ) -> None:
     if text is not None:
         (tmp_path / "settings.yaml").write_text(text)
-    status, _, err = await cluster.drain("n0", "--config", str(tmp_path / "settings.yaml"))
+    monkeypatch.setenv("BIREME_CONFIG", str(tmp_path / "settings.yaml"))
+    status, _, err = await cluster.drain("n0")
     assert status == code
     assert says in err
 

@@ -1,4 +1,4 @@
-"""``bireme top``: the present state of the cluster, again and again until Ctrl-C.
+"""``bireme queue --watch``: the present state of the cluster, again and again until Ctrl-C.
 
 One screen: the GPUs in use, the queues, the running and the next gangs. If the output is no
 terminal, it is written once.
@@ -12,17 +12,18 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from bireme.cli import cluster as common
 from bireme.cli import colours
 from bireme.cli.arguments import Json
 from bireme.cli.cluster import ClusterReader, ask
-from bireme.cli.gangs import GangLine, in_line, line_of
+from bireme.cli.gangs import GangLine, in_order, line_of
 from bireme.cli.gpus import gpus_in
 from bireme.cli.queues import all_gangs, table
 from bireme.core.times import duration
 from bireme.kube import names, quantities
 from bireme.tables import align_columns
 
+_PAUSE_SECONDS: Final = 2.0
+"""Pause between two pictures: a cycle of the operator takes about a second."""
 _HOLDS_PLACES: Final = frozenset({"Starting", "Running"})
 _BEGIN: Final = "\x1b[?1049h\x1b[?25l"
 """Switches to the alternate screen, which keeps the terminal's content, and hides the cursor."""
@@ -30,23 +31,7 @@ _END: Final = "\x1b[?25h\x1b[?1049l"
 _HOME, _REST_OF_LINE, _REST_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add(
-        "--interval",
-        type=common.duration,
-        default=2.0,
-        metavar="TIME",
-        help="pause between two pictures, such as 5s; default: 2s",
-    )
-    add("--once", action="store_true", help="print once and end, as without a terminal")
-    colours.add_argument(parser)
-    common.add_target(parser, all_namespaces=True)
-
-
 def run(options: argparse.Namespace) -> int:
-    is_live = sys.stdout.isatty() and not options.once
-
     async def once(reader: ClusterReader) -> int:
         sys.stdout.write(await screen(reader, options))
         return 0
@@ -58,13 +43,13 @@ def run(options: argparse.Namespace) -> int:
             while True:
                 sys.stdout.write(_frame(text, *shutil.get_terminal_size()))
                 sys.stdout.flush()
-                await asyncio.sleep(options.interval)
+                await asyncio.sleep(_PAUSE_SECONDS)
                 text = await screen(reader, options)
         finally:
             sys.stdout.write(_END)
             sys.stdout.flush()
 
-    return ask(options, live if is_live else once)
+    return ask(options, live if sys.stdout.isatty() else once)
 
 
 def _frame(text: str, columns: int, lines: int) -> str:
@@ -75,18 +60,21 @@ def _frame(text: str, columns: int, lines: int) -> str:
 
 
 async def screen(reader: ClusterReader, options: argparse.Namespace) -> str:
-    """Return one picture of the cluster, as far as the caller may see it."""
+    """Return one picture of the cluster, or of one queue, as far as the caller may see it."""
     manifests, remark = await all_gangs(reader, options)
     queues = await reader.objects_if_allowed(names.path("queues"))
     nodes = await reader.objects_if_allowed("/api/v1/nodes")
     now = time.time()  # noqa: TID251  # a person asks now
     lines = [line_of(manifest) for manifest in manifests]
+    lines = [line for line in lines if options.queue in (None, line.queue)]
     running = [line for line in lines if line.phase in _HOLDS_PLACES]
-    line = in_line(manifests)
+    line = in_order(lines)
     paint = colours.painter(options)
     parts = [_summary(running, line, nodes, now)]
     if remark:
         parts.append(f"({remark})\n")
+    if queues and options.queue is not None:
+        queues = [queue for queue in queues if queue["metadata"]["name"] == options.queue]
     if queues:
         queues.sort(key=lambda queue: str(queue["metadata"]["name"]))
         header = ["QUEUE", "ADMITTED", "PENDING", "GPUS", "LIMIT", "STATE"]

@@ -1,4 +1,4 @@
-"""``bireme outlook`` from a record to its table, over a small world."""
+"""``bireme queue --record`` from a record to its table, over a small world."""
 
 import json
 from pathlib import Path
@@ -37,43 +37,45 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_every_gang_that_waits_is_told_when_and_for_what(
+def test_every_gang_that_waits_has_its_start_and_its_reason(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["outlook", str(folder)]) == 0
+    assert main(["queue", "--record", str(folder)]) == 0
     printed = capsys.readouterr()
-    title, assumed, _, *table = printed.out.splitlines()
-    assert title.startswith(f"3 gangs wait at {clock_time(NOW + 120)}; 2 have a start by combined")
-    assert assumed.startswith("The forecast assumes that no gangs arrive")
-    first, second = clock_time(NOW + 600), clock_time(NOW + 720)
-    assert [" ".join(line.split()) for line in table] == [
-        "POS GANG QUEUE GPUS WAITS FOR STARTS",
-        f"1 default/urgent default 8 WaitingForCapacity in 8 min, {first}",
-        f"2 default/short default 8 WaitingForCapacity in 10 min, {second}",
-        "- default/huge default 9 NeverFits not foreseen",
+    assert printed.err.startswith("bireme: 2 of 3 gangs have a start by combined")
+    assert f"at {clock_time(NOW + 120)}: the remaining gangs cannot start" in printed.err
+    rows = [line.split() for line in printed.out.splitlines()]
+    assert rows[0] == ["#", "NAMESPACE", "NAME", "QUEUE", "GPUS", "PRIORITY", *rows[0][6:]]
+    assert [(row[0], row[2], " ".join(row[8:])) for row in rows[1:]] == [
+        ("1", "urgent", "in 8 min WaitingForCapacity"),
+        ("2", "short", "in 10 min WaitingForCapacity"),
+        ("-", "huge", "- NeverFits"),
     ]
-    assert printed.err == ""
+    assert main(["queue", "--record", str(folder), "-n", "other"]) == 0
+    assert capsys.readouterr().out == "No job waits.\n"
 
 
 def test_another_policy_is_played_in_its_place(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["outlook", str(folder), "--policy", "fifo", "--json", "-"]) == 0
+    assert main(["queue", "--record", str(folder), "--policy", "fifo", "-o", "json"]) == 0
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
-    assert (found["policy"], found["cut"]) == ("fifo", "NothingEnds")
-    starts = {each["gang"]: each["waitSeconds"] for each in found["gangs"]}
-    assert starts == {"default/short": 480.0, "default/urgent": 540.0, "default/huge": None}
+    assert (found["outlook"]["policy"], found["outlook"]["cut"]) == ("fifo", "NothingEnds")
+    starts = {item["gang"]["name"]: item["estimatedStart"]["earliest"] for item in found["items"]}
+    first, second = clock_time(NOW + 600), clock_time(NOW + 660)
+    assert starts == {"short": first, "urgent": second, "huge": None}
+    assert [item["gang"]["position"] for item in found["items"]] == [1, 2, None]
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--policy", "fifo,srtf"], "argument --policy: name one policy"),
-        (["--limit", "0"], "argument --limit: '0' is not a whole number from 1 on"),
+        (["--policy", "fifo/fgd/x/y"], "argument --policy: 'fifo/fgd/x/y' is no policy; write"),
+        (["--outlook"], "argument --outlook: not allowed with argument --record"),
     ],
 )
 def test_what_cannot_be_used_is_refused(
     folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
 ) -> None:
-    assert main(["outlook", str(folder), *arguments]) == 2
+    assert main(["queue", "--record", str(folder), *arguments]) == 2
     assert words in capsys.readouterr().err

@@ -1,32 +1,17 @@
-"""``bireme explain``: the parts, the state and the quality of a SchedulingPolicy.
+"""A SchedulingPolicy of a cluster as text: its parts, its state and its quality."""
 
-It also shows the description of every rule that the policy names, as ``bireme policies show``.
-"""
-
-import argparse
 from collections.abc import Iterator
 
 from bireme import registry
-from bireme.cli import cluster as common
 from bireme.cli.arguments import Json
-from bireme.cli.cluster import ask
 from bireme.core.policy import PARTS
 from bireme.kube.api.scheduling_policy import RolloutSpec
 from bireme.kube.conditions import cleaned
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("policy", metavar="POLICY", help="the name of a SchedulingPolicy")
-    common.add_target(parser, namespaced=False)
-    common.add_output(parser)
-
-
-def run(options: argparse.Namespace) -> int:
-    policy = ask(options, lambda reader: reader.get("schedulingpolicies", options.policy))
-    data = {"name": options.policy, "spec": policy["spec"], "status": policy.get("status") or {}}
-    data = common.with_version("PolicyExplanation", data)
-    common.write(options.output, data, "\n".join(_lines(policy)) + "\n")
-    return 0
+def text_of(policy: Json) -> str:
+    """Return the lines about the manifest ``policy``, with each rule that it names explained."""
+    return "\n".join(_lines(policy)) + "\n"
 
 
 def _lines(policy: Json) -> Iterator[str]:

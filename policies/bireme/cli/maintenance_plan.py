@@ -1,4 +1,4 @@
-"""``bireme drain``: preview what ``kubectl drain`` would move; nothing in the cluster is changed.
+"""``bireme maintenance plan``: preview what ``kubectl drain`` would move; it changes nothing.
 
 The operator's own scheduling cycle decides on a copy of the cluster without the drained nodes. An
 eviction is a loss to the whole gang: it starts again where it fits, from its last checkpoint. An
@@ -10,9 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
@@ -21,7 +19,7 @@ import numpy as np
 from bireme import settings_source
 from bireme.cli import cluster as common
 from bireme.cli import installed
-from bireme.cli.arguments import Json, naming
+from bireme.cli.arguments import Json
 from bireme.cli.cluster import ClusterReader, ConsoleError, ask
 from bireme.core.cycle import run_cycle
 from bireme.core.decision import Decision
@@ -77,7 +75,7 @@ async def settings_of(reader: ClusterReader, environ: Mapping[str, str]) -> Sett
         _refuse_classes(source, stored.orderer, stored.placer, stored.sizer)
     # As for the operator itself, BIREME_ variables take precedence over the file.
     scheduling = settings_source.read(SchedulingSettings, environ, document)
-    directory = (document.get("operator") or {}).get("checkpointDirectory")
+    directory = (document.get("program") or {}).get("checkpointDirectory")
     return Settings(scheduling, source, str(directory or ""), remarks)
 
 
@@ -88,7 +86,7 @@ async def _chart_settings(reader: ClusterReader) -> tuple[Mapping[str, Any], str
         raise ConsoleError(
             f"the cluster has settings of several operators, in the ConfigMaps "
             f"{', '.join(sorted(texts))}; save {installed.SETTINGS} of the right one and name it by"
-            " --config"
+            f" {CONFIG_VARIABLE}"
         )
     for name, text in (texts or {}).items():
         source = f"ConfigMap {name}"
@@ -98,7 +96,9 @@ async def _chart_settings(reader: ClusterReader) -> tuple[Mapping[str, Any], str
         if texts is None
         else "the cluster has no ConfigMap of Bireme's chart"
     )
-    remark = f"the operator's settings are unknown, as {reason}; name their file by --config"
+    remark = (
+        f"the operator's settings are unknown, as {reason}; name their file by {CONFIG_VARIABLE}"
+    )
     return {}, "the default settings", (remark,)
 
 
@@ -125,7 +125,7 @@ def policy_in_force(active: PolicyFacts | None, settings: Settings) -> PolicyInF
     except (BiremeError, ImportError) as error:
         raise ConsoleError(
             f"the policy of {settings.source} cannot be loaded here: {error}; save the settings, "
-            "name another policy in them, and name the file by --config"
+            f"name another policy in them, and name the file by {CONFIG_VARIABLE}"
         ) from error
 
 
@@ -135,7 +135,7 @@ def _refuse_classes(whose: str, *policies: str) -> None:
         if ":" in name and not name.startswith(CHECKPOINT):
             raise ConsoleError(
                 f"{whose} names {name!r}, code of the cluster, which this command runs only from "
-                "a settings file that you name by --config"
+                f"a settings file that you name by {CONFIG_VARIABLE}"
             )
 
 
@@ -227,23 +227,13 @@ def _move(running: RunningGang, rows: IntArray, is_whole: bool, decision: Decisi
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("node", nargs="+", metavar="NODE", help="nodes that would be drained")
-    parser.add_argument(
-        "--config",
-        type=Path,
-        metavar="FILE",
-        help="the operator's settings; default: those of BIREME_CONFIG, else those that the chart "
-        "has installed",
-    )
     common.add_target(parser, namespaced=False)
     common.add_output(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    environ = {**os.environ, **({CONFIG_VARIABLE: str(options.config)} if options.config else {})}
-
     async def question(reader: ClusterReader) -> tuple[Settings, ClusterState, int]:
-        with naming("--config") if options.config else nullcontext():
-            settings = await settings_of(reader, environ)
+        settings = await settings_of(reader, os.environ)
         return settings, *await state_of(reader, settings.scheduling, options.node)
 
     settings, state, other_pods = ask(options, question)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from bireme.cli.drain import Move, preview
+from bireme.cli.maintenance_plan import Move, preview
 from bireme.core.gangs import Gang
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
