@@ -17,7 +17,7 @@ from bireme.core.errors import nearest
 from bireme.kube import names
 from bireme.onnx.cards import card_text
 from bireme.onnx.checkpoints import read_card
-from bireme.policy_names import checkpoint_folder
+from bireme.policy_names import checkpoint_folder, lab_remedy
 from bireme.rl.components import parts_of
 from bireme.tables import align_columns
 
@@ -108,8 +108,8 @@ def _of_cluster(options: argparse.Namespace, name: str) -> tuple[Json, str]:
     except ConsoleError as error:
         hint = nearest(name, sorted(_shipped_names()))
         raise ConsoleError(
-            f"no policy that comes with Bireme is called {name!r} ({hint}); as a SchedulingPolicy "
-            f"of the cluster: {error}"
+            f"no policy that comes with Bireme is called {name!r} ({hint}{lab_remedy()}); as a "
+            f"SchedulingPolicy of the cluster: {error}"
         ) from error
     data = {"name": name, "spec": policy["spec"], "status": policy.get("status") or {}}
     return common.with_version("PolicyExplanation", data), policy_state.text_of(policy)
