@@ -11,7 +11,7 @@ import pytest
 
 import bireme_lab.cli
 from bireme import cli, policy_names, registry
-from bireme.cli import commands
+from bireme.cli import commands, main
 from bireme.core.errors import SettingError
 from bireme.core.policy import PARTS, PartName
 from bireme.core.settings import SchedulingSettings
@@ -83,6 +83,16 @@ def test_without_the_lab_every_other_policy_can_be_made() -> None:
             settings = SchedulingSettings(**{part: name})  # type: ignore[arg-type]
             assert registry.make_policy(settings)
     assert registry.shipped_parts() == {"learned-index": ("orderer",)}
+
+
+@pytest.mark.usefixtures("without_lab")
+def test_without_the_lab_the_command_that_explains_policies_names_the_remedy(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["policies", "tapfinger", "--kubeconfig", "none"]) == 1
+    shown = capsys.readouterr().err
+    assert "no policy that comes with Bireme is called 'tapfinger'" in shown
+    assert REMEDY in shown
 
 
 @pytest.mark.usefixtures("with_lab")
