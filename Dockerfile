@@ -1,6 +1,7 @@
 # The images of Bireme, without torch: docs/images.md says what is in them and how they are built.
 #   bireme            operator, extender and command line, learned policies included
 #   bireme-forecast   the same and what the nightly forecast needs
+#   bireme-lab        the first with the policies of research and the commands of the lab
 # Every package comes by hash, from the index that the build host's pip uses: a pip configuration
 # file may be given as secret "pip".
 ARG BASE=docker.io/library/python:3.13-slim
@@ -11,7 +12,8 @@ COPY image/build.txt /tmp/
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=cache,target=/var/cache/pip \
     pip --cache-dir /var/cache/pip --python /opt/build/bin/python install --require-hashes -r /tmp/build.txt
 COPY . /source
-RUN pip --python /opt/build/bin/python wheel --no-build-isolation --no-deps --no-index -w /wheel /source
+RUN pip --python /opt/build/bin/python wheel --no-build-isolation --no-deps --no-index -w /wheel /source \
+    && pip --python /opt/build/bin/python wheel --no-build-isolation --no-deps --no-index -w /lab /source/policies
 
 # What changes seldom: one layer, shared by versions.
 FROM ${BASE} AS packages
@@ -42,6 +44,14 @@ FROM program AS forecast-program
 COPY --from=forecast-packages /layer /
 RUN cp -a /layer/. / && rm -r /layer && /opt/bireme/bin/python /tmp/installed.py compile /layer
 
+# The lab, which needs no package beyond those.
+FROM program AS lab-program
+COPY --from=wheel /lab /lab
+RUN cp -a /layer/. / && rm -r /layer \
+    && pip --python /opt/bireme/bin/python install --no-compile --no-deps --no-index --root /layer /lab/*.whl \
+    && cp -a /layer/. / \
+    && /opt/bireme/bin/python /tmp/installed.py compile /layer
+
 FROM ${BASE} AS bireme
 ARG VERSION=
 LABEL org.opencontainers.image.title="bireme" \
@@ -64,3 +74,7 @@ FROM bireme AS bireme-forecast
 LABEL org.opencontainers.image.title="bireme-forecast"
 COPY --from=forecast-packages /layer /
 COPY --from=forecast-program /layer /
+
+FROM bireme AS bireme-lab
+LABEL org.opencontainers.image.title="bireme-lab"
+COPY --from=lab-program /layer /

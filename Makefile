@@ -15,7 +15,7 @@ define INSTALL
 $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Bireme needs Python 3.11 or newer; set PYTHON=...")'
 test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 $(PIP) --require-hashes -r $<
-$(PIP) --no-deps --no-build-isolation --editable .
+$(PIP) --no-deps --no-build-isolation --editable . --editable ./policies
 endef
 
 .DEFAULT_GOAL := help
@@ -27,12 +27,12 @@ help: ## print this list
 
 install: $(VENV)/installed ## a virtual environment with every dependency, by hash
 
-$(VENV)/installed: constraints.txt pyproject.toml
+$(VENV)/installed: constraints.txt pyproject.toml policies/pyproject.toml
 	$(INSTALL)
 	-$(RUN) compileall -qq -j 0 $(VENV)/lib    # some files of packages are templates, no Python
 	touch $@ $(VENV)/demo
 
-$(VENV)/demo: constraints-demo.txt pyproject.toml
+$(VENV)/demo: constraints-demo.txt pyproject.toml policies/pyproject.toml
 	$(INSTALL)
 	touch $@
 
@@ -116,9 +116,9 @@ kind-up: $(VENV)/demo ## a kind cluster with Bireme and fake GPU nodes; needs Do
 kind-down: $(VENV)/demo ## remove all of that
 	@$(RUN) tools.kind down
 
-constraints: install ## renew constraints.txt from pyproject.toml, and all other lists after it
+constraints: install ## renew constraints.txt from both pyproject.toml, and all other lists after it
 	$(PYTHON) -m venv $(VENV)/uv && $(VENV)/uv/bin/pip install --quiet uv
-	$(COMPILE) --extra dev pyproject.toml -o constraints.new
+	$(COMPILE) --no-emit-package bireme --extra dev --extra train pyproject.toml policies/pyproject.toml -o constraints.new
 	{ head -n 1 constraints.txt; cat constraints.new; } > constraints.txt.new
 	mv constraints.txt.new constraints.txt && rm constraints.new
 	$(COMPILE) -c constraints.txt --extra demo pyproject.toml -o constraints-demo.txt

@@ -14,7 +14,7 @@ from typing import Final, Literal, Self, TypeVar
 import msgspec
 from scipy.stats import t
 
-from bireme.simulator.reports.terminal import markdown_table, number
+from bireme_lab.simulator.reports.terminal import markdown_table, number
 
 # Measurements: samples, comparisons with a baseline, aims. Plain values that survive a trip through
 # JSON, so that the tables of one case can be renewed without running the others again.
@@ -377,7 +377,7 @@ def page_index(pages: Sequence[Page]) -> str:
         "learned policies, it is `goodput?fairness_power=-1&restart_seconds=30`, but in the",
         "benchmark's Pollux family. `packing` on pages of before 2026-11-27 is `packing?moves=0`,",
         "but in the benchmark's families openb and heterogeneous. Pages of before 2026-11-29 have",
-        "the setting `wait_bound_run_factor` 0. Of those of orders, the ones on openb, placers and",
+        "`wait_bound_run_factor` 0. Of those of orders, the ones on openb, placers and",
         "false reports have the same numbers with the factor of today. All pages but the one on",
         "whole traces have `overdue_share` 1 and `service_half_life_seconds` 0, and a bound that",
         "does not grow with the estimate, nor fourfold for a gang that has run.",

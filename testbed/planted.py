@@ -1,9 +1,9 @@
 """Worlds with a known best constant."""
 
-from bireme.contest.worlds import Part, World
-from bireme.simulator.machines import parse_nodes
-from bireme.simulator.traces.tables import tasks_of_gpus
-from bireme.simulator.workload import Trace, TraceJob
+from bireme_lab.contest.worlds import Part, World
+from bireme_lab.simulator.machines import parse_nodes
+from bireme_lab.simulator.traces.tables import tasks_of_gpus
+from bireme_lab.simulator.workload import Trace, TraceJob
 
 BEST = 10_000.0
 """Below it the long jobs are stopped for the short ones, above it they are not."""

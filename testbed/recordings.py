@@ -14,11 +14,11 @@ from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.registry import make_policy
 from bireme.replay.reader import open_record
-from bireme.replay.simulated import SimulationRecorder
 from bireme.replay.writer import RecordWriter
-from bireme.simulator.outcome import Outcome
-from bireme.simulator.simulation import simulate
-from bireme.simulator.workload import Trace
+from bireme_lab.replay.simulated import SimulationRecorder
+from bireme_lab.simulator.outcome import Outcome
+from bireme_lab.simulator.simulation import simulate
+from bireme_lab.simulator.workload import Trace
 from testbed.small_cluster import SmallCluster
 
 PLENTY = 2**24

@@ -11,9 +11,9 @@ from bireme.core.gangs import Task
 from bireme.core.nodes import Node
 from bireme.core.queues import Queue
 from bireme.core.speed import LinearSpeed
-from bireme.simulator.outcome import JobRecord, Outcome
-from bireme.simulator.workload import Trace, TraceJob
 from bireme.testing import GPU, a_node, a_task
+from bireme_lab.simulator.outcome import JobRecord, Outcome
+from bireme_lab.simulator.workload import Trace, TraceJob
 from testbed.model.rules import overcommitted, wrong_sizes
 
 URGENT = Queue("urgent", user_priority=100)

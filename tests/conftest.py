@@ -1,14 +1,19 @@
 """Setup of every tier: hypothesis' settings, which tests need a cluster, and their order.
 
-Property tests judge what is computed; how long a busy machine takes for it is no finding.
+Property tests judge what is computed; how long a busy machine takes for it is no finding. In the
+profile ``test`` they draw the same examples in every run, so a test fails for the change alone.
 """
 
 import asyncio
+import gc
+import secrets
 from collections import deque
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
+from hypothesis.internal.constants_ast import Constants
 from xdist.scheduler.load import LoadScheduling
 from xdist.workermanage import WorkerController
 
@@ -17,7 +22,11 @@ from testbed.examples import TEST_EXAMPLES, VERIFY_EXAMPLES
 for profile, examples in (("test", TEST_EXAMPLES), ("verify", VERIFY_EXAMPLES)):
     slow = [HealthCheck.too_slow]
     settings.register_profile(
-        profile, max_examples=examples, deadline=None, suppress_health_check=slow
+        profile,
+        max_examples=examples,
+        derandomize=profile == "test",
+        deadline=None,
+        suppress_health_check=slow,
     )
 settings.load_profile("test")
 
@@ -27,6 +36,26 @@ NODE_FOLDER = "tests/node/"
 WAITING_FOLDER = "tests/integration/"
 PREFERRED_TIERS = {"gw0": "waiting", "gw3": "computing"}
 """By worker; the others prefer ``cluster``."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose the seed of a random run, before hypothesis reads it; fix everything else drawn."""
+    if config.getoption("--hypothesis-profile") == "verify":
+        if config.getoption("--hypothesis-seed") is None:
+            config.option.hypothesis_seed = str(secrets.randbits(32))
+    else:
+        # Hypothesis also draws constants of all modules that are imported by then, so a constant
+        # anywhere would change the examples of every test.
+        providers._get_local_constants = Constants
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Print the seed of a random run, which draws its examples again."""
+    if (seed := config.getoption("--hypothesis-seed")) is not None:
+        terminalreporter.write_line(f"property tests drew by --hypothesis-seed={seed}")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -40,6 +69,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.flaky(reruns=1, rerun_except=["BrokenPromisesError"]))
         if item.nodeid.startswith(CLUSTER_FOLDERS):
             item.add_marker(pytest.mark.cluster)
+
+
+def pytest_collection_finish() -> None:
+    """Leave modules and tests to no garbage collection: each looked at 700,000 objects again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -65,7 +100,7 @@ class TierScheduling(LoadScheduling):  # type: ignore[misc]  # xdist has no type
     Tests with a cluster and those of the integration tier mostly wait, and the others compute. So
     the first worker takes the integration tier, the fourth what computes, and every other worker
     the tests with a cluster; then whatever is left. A worker stays in its file, whose fixtures it
-    has, before it begins one that no other worker is in.
+    has, before it begins one that no other worker is in, and in its folder, whose libraries it has.
     """
 
     def __init__(self, config: pytest.Config, log: Any) -> None:
@@ -86,7 +121,7 @@ class TierScheduling(LoadScheduling):  # type: ignore[misc]  # xdist has no type
             self._group()
         file = self._file_of.get(node, "")
         if file not in self._by_file:
-            file = self._file_of[node] = self._next_file(node)
+            file = self._file_of[node] = self._next_file(node, file)
         index = self._by_file[file].popleft()
         if not self._by_file[file]:
             del self._by_file[file]
@@ -94,13 +129,20 @@ class TierScheduling(LoadScheduling):  # type: ignore[misc]  # xdist has no type
         self.pending.remove(index)
         return index
 
-    def _next_file(self, node: WorkerController) -> str:
+    def _next_file(self, node: WorkerController, last: str) -> str:
         taken = {file for other, file in self._file_of.items() if other is not node}
+        folders = {_folder(file) for file in taken}
         preferred = PREFERRED_TIERS.get(node.gateway.id, "cluster")
         # The node tier comes first: it is long, and one worker alone builds its cluster.
         return min(
             self._by_file,
-            key=lambda file: (_tier(file) != preferred, file in taken, file != NODE_FOLDER),
+            key=lambda file: (
+                _tier(file) != preferred,
+                file in taken,
+                file != NODE_FOLDER,
+                _folder(file) != _folder(last),
+                _folder(file) in folders,
+            ),
         )
 
     def _group(self) -> None:
@@ -113,6 +155,11 @@ class TierScheduling(LoadScheduling):  # type: ignore[misc]  # xdist has no type
         assert self.collection is not None
         file = self.collection[index].partition("::")[0]
         return NODE_FOLDER if file.startswith(NODE_FOLDER) else file
+
+
+def _folder(file: str) -> str:
+    """Return the two upper folders of a tier, such as ``unit/training``."""
+    return "/".join(file.split("/")[1:3])
 
 
 def _tier(file: str) -> str:

@@ -14,16 +14,22 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
-from bireme.simulator.reports.terminal import markdown_table
+from pydantic.alias_generators import to_camel
+
+from bireme.cli import parser_for
+from bireme.settings_source import section_of, section_settings
+from bireme_lab.simulator.reports.terminal import markdown_table
 from testbed import walk
+from tools.docs.reference.settings import SECTIONS
 
 ROOT: Final = Path(__file__).parents[1]
 SHIPPED: Final = ("operator", "extender", "policies")
 TOOLS: Final = ("tools", "benchmarks", "testbed")
 TESTS: Final = ("tests",)
-TRAINING: Final = "policies/bireme/training"
+DISTRIBUTION: Final = ("operator", "extender", "policies/bireme")
+LAB: Final = ("policies/bireme_lab",)
 
 
 def _words(text: str) -> frozenset[str]:
@@ -49,6 +55,7 @@ _MAX_FILE_LINES: Final = 700
 _FIRST_WORDS: Final = _words("What Who Whom Of Where Whose")
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
+_SubParsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +81,10 @@ def _tree(path: Path) -> ast.Module:
 
 def _lines(paths: Iterable[Path]) -> int:
     return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in paths)
+
+
+def _lines_of(folders: Sequence[str]) -> Callable[[], int]:
+    return lambda: _lines(_files(folders))
 
 
 def _bound_names(tree: ast.Module) -> Iterator[str]:
@@ -190,9 +201,34 @@ def large_files() -> list[tuple[Path, int]]:
     return [(path, lines) for path, lines in counts if lines > _MAX_FILE_LINES]
 
 
-def _shipped_lines() -> int:
-    paths = (path for path in _files(SHIPPED) if not path.is_relative_to(ROOT / TRAINING))
-    return _lines(paths)
+def settings() -> list[str]:
+    """Return the settings of both programs, each with its section."""
+    return [
+        f"{section_of(cls)}.{to_camel(name)}" for cls in SECTIONS for name in section_settings(cls)
+    ]
+
+
+def commands() -> list[str]:
+    """Return the commands that ``bireme`` can run, each with the words that call it."""
+    names = _subparsers(parser_for([]))
+    return [leaf for name in names for leaf in _leaves(_subparsers(parser_for([name]))[name], name)]
+
+
+def _leaves(parser: argparse.ArgumentParser, words: str) -> Iterator[str]:
+    """Yield ``words``, unless they need another one, and all longer commands of ``parser``."""
+    nested = _subparsers(parser)
+    if not nested or not any(action.required for action in _subparser_actions(parser)):
+        yield words
+    for name, subparser in nested.items():
+        yield from _leaves(subparser, f"{words} {name}")
+
+
+def _subparser_actions(parser: argparse.ArgumentParser) -> list[_SubParsers]:
+    return [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+
+
+def _subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    return {name: p for action in _subparser_actions(parser) for name, p in action.choices.items()}
 
 
 @cache
@@ -211,9 +247,12 @@ MEASURES: Final = (
     Measure("files from a job's event to its pods", lambda: len(_walk().files()), 40, math.inf),
     Measure("returns to a file on that way", lambda: _walk().returns(), 120, math.inf),
     Measure("returns to a file within run_cycle", lambda: _walk().cycle_returns(), 40, math.inf),
-    Measure("lines shipped, without training", _shipped_lines, 62_000, math.inf),
-    Measure("lines of tools, benchmarks, testbed", lambda: _lines(_files(TOOLS)), 30_000, math.inf),
-    Measure("lines of tests", lambda: _lines(_files(TESTS)), 80_000, math.inf),
+    Measure("settings of both programs", lambda: len(settings()), 45, 45),
+    Measure("commands of bireme", lambda: len(commands()), 22, math.inf),
+    Measure("lines of bireme, which a cluster runs", _lines_of(DISTRIBUTION), 62_000, math.inf),
+    Measure("lines of bireme-lab", _lines_of(LAB), 25_000, math.inf),
+    Measure("lines of tools, benchmarks, testbed", _lines_of(TOOLS), 30_000, math.inf),
+    Measure("lines of tests", _lines_of(TESTS), 80_000, math.inf),
 )
 
 
@@ -249,6 +288,8 @@ def _print_lists() -> None:
         ("superlatives", superlatives()),
     ):
         print(f"\n{title}: " + ", ".join(f"{name} {n}" for name, n in counts.most_common()))
+    print("\nsettings: " + ", ".join(settings()))
+    print("\ncommands: " + ", ".join(commands()))
     for name, paths in classes_of_one_name().items():
         print(name, *(path.relative_to(ROOT) for path in paths))
     for name, lines, methods in large_classes():

@@ -20,7 +20,7 @@ from typing import Final
 import msgspec
 
 from benchmarks.machine import revision
-from bireme.simulator.reports.terminal import markdown_table
+from bireme_lab.simulator.reports.terminal import markdown_table
 from testbed.controlplane.binaries import OLDER, RELEASE_VARIABLE
 from tools.kind import confined
 from tools.release import rehearsal
@@ -86,7 +86,10 @@ STEPS: Final = (
     Step(
         "model",
         "2000 random clusters, each followed through its life, against the reference model",
-        ("python", "-m", "pytest", "-q", "tests/unit/core/test_model.py"),
+        (
+            *("python", "-m", "pytest", "-q", "tests/unit/core/test_model.py"),
+            *("--hypothesis-profile", "verify"),
+        ),
         (("BIREME_MODEL_RUNS", "2000"),),
     ),
     Step(

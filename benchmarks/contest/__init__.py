@@ -1,1 +1,1 @@
-"""The page of the benchmark, from what ``bireme benchmark --json`` wrote."""
+"""The page of the benchmark, from what ``python -m bireme_lab.contest --json`` wrote."""

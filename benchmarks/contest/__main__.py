@@ -1,12 +1,12 @@
 """``python -m benchmarks.contest RESULTS.json... [--commit ID] [--into-cards]``: write the page.
 
-A policy that has changed since is played alone (``bireme benchmark --policies NAMES``), and its
-results are named with ``--again``: its rows take the place of those in RESULTS. RESULTS may be the
-page's own JSON.
+A policy that has changed since is played alone (``python -m bireme_lab.contest --policies NAMES``),
+and its results are named with ``--again``: its rows take the place of those in RESULTS. RESULTS may
+be the page's own JSON.
 
-The files are those of ``bireme benchmark --json``, one or more families each; the page and its JSON
-go to docs/results/learning, the rows of learned policies into the cards of the checkpoints that
-come with Bireme.
+The files are those of ``python -m bireme_lab.contest --json``, one or more families each; the page
+and its JSON go to docs/results/learning, the rows of learned policies into the cards of the
+checkpoints that come with Bireme.
 """
 
 import argparse
@@ -23,11 +23,11 @@ from msgspec.structs import replace
 
 from benchmarks import RESULTS, machine
 from benchmarks.contest.page import command_of, in_table, markdown, name_of
-from bireme.contest.benchmark import FamilyResult
 from bireme.onnx.cards import CARD_FILE, Benchmark, BenchmarkRow, encode
 from bireme.onnx.checkpoints import read_card
+from bireme.policy_names import checkpoint_folders
 from bireme.registry import CHECKPOINT
-from bireme.rl.lookup import FOLDER
+from bireme_lab.contest.benchmark import FamilyResult
 
 _PACKAGES: Final = ("bireme", "numpy", "onnxruntime")
 
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     text = json.dumps(numbers, indent=1, allow_nan=False) + "\n"
     (options.out / "benchmark.json").write_text(text, encoding="utf-8")
     if options.into_cards:
-        into_cards(FOLDER, found, made, others)
+        into_cards(checkpoint_folders(), found, made, others)
 
 
 def put_rows(found: list[FamilyResult], later: FamilyResult) -> None:
@@ -100,12 +100,12 @@ def _read(files: Sequence[Path]) -> list[FamilyResult]:
 
 
 def into_cards(
-    folder: Path,
+    folders: Mapping[str, Path],
     found: Sequence[FamilyResult],
     made: Benchmark,
     commits: Mapping[str, str],
 ) -> None:
-    """Write the rows of every learned policy that has a card in ``folder`` into that.
+    """Write the rows of every learned policy with a folder of ``folders`` into the card there.
 
     Only of those in one table, one a family. ``commits`` has that of the sources that
     measured a family, or the rows of a policy, where it is not that of ``made``.
@@ -113,15 +113,15 @@ def into_cards(
     rows: dict[str, list[BenchmarkRow]] = {}
     for each in found:
         for row in each.rows if in_table(each) else ():
-            if row.kind == "learned" and (folder / row.name).is_dir():
+            if row.kind == "learned" and row.name in folders:
                 made_by = commits.get(row.name) or commits.get(each.family)
                 card_row = replace(_card_row(each, row.name), commit=made_by)
                 rows.setdefault(row.name, []).append(card_row)
     for name, of_policy in rows.items():
-        card, _ = read_card(folder / name)
+        card, _ = read_card(folders[name])
         benchmark = replace(made, rows=tuple(of_policy))
         judged = replace(card, benchmark=benchmark)
-        (folder / name / CARD_FILE).write_bytes(encode(judged))
+        (folders[name] / CARD_FILE).write_bytes(encode(judged))
 
 
 def _card_row(found: FamilyResult, policy: str) -> BenchmarkRow:

@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from bireme.cli.benchmark import blocks, table
-from bireme.contest.benchmark import CEILING, DEFAULT, LEARNED, LEARNED_ELASTIC, FamilyResult
-from bireme.contest.families import LOADS, find
 from bireme.onnx.cards import Benchmark
-from bireme.simulator.reports.terminal import markdown_table
+from bireme_lab.cli.benchmark import blocks, table
+from bireme_lab.contest.benchmark import CEILING, DEFAULT, LEARNED, LEARNED_ELASTIC, FamilyResult
+from bireme_lab.contest.families import LOADS, find
+from bireme_lab.simulator.reports.terminal import markdown_table
 
 _MORE: Final = (
     "The same commands with a larger `--blocks` and `--training-blocks`, and without `--rules`, "
@@ -105,9 +105,8 @@ def command_of(found: FamilyResult) -> str:
     is_whole = tuned == [rule.orderer for rule in find(found.family).rules]
     rules = "" if is_whole else f" --rules {','.join(tuned)}"
     trained = "".join(f" $({name} {count})" for name, count in _trained(found).items())
-    return (
-        f"bireme benchmark --data $DATA --family {found.family} {scope}{rules}{policies}{trained}"
-    )
+    chosen = f"--family {found.family} {scope}{rules}{policies}{trained}"
+    return f"python -m bireme_lab.contest --data $DATA {chosen}"
 
 
 def _file_again(found: FamilyResult) -> str:

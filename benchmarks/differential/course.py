@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Final, Literal
 
-from bireme.simulator.outcome import JobRecord, Outcome
+from bireme_lab.simulator.outcome import JobRecord, Outcome
 from testbed.history.observed import ENDED, ObservedCluster, phase_of, planned_nodes
 from testbed.history.records import Key, Record, in_order
 

@@ -17,7 +17,6 @@ from typing import Final
 
 from benchmarks.differential.course import Course, of_history
 from benchmarks.differential.scenarios import CLASSES, DEBOUNCE_SECONDS, ENVIRONMENT, Scenario
-from bireme.settings_source import variable_of
 from testbed.controlplane.cluster import Cluster
 from testbed.controlplane.stack import BiremeStack
 from testbed.history.recorder import Recorder
@@ -30,11 +29,11 @@ AFTER_THE_SECOND: Final = 0.1
 """Place of a submission in its second."""
 PATIENCE_SECONDS: Final = 30.0
 """After the moment at which all should be done, a slow machine gets so long."""
-OPERATOR: Final = {
-    variable_of("cycle_debounce_seconds"): str(DEBOUNCE_SECONDS),
+INTERNALS: Final = {
+    "cycle_debounce_seconds": DEBOUNCE_SECONDS,
     # Rules that only time triggers apply at once.
-    variable_of("sweep_interval_seconds"): "0.25",
-    variable_of("lease_duration_seconds"): "5",
+    "sweep_interval_seconds": 0.25,
+    "lease_duration_seconds": 5,
 }
 _POLL_SECONDS: Final = 0.1
 
@@ -54,8 +53,10 @@ def ground(folder: Path) -> Iterator[BiremeStack]:
         for class_name, value in CLASSES.items():
             manifest = priority_class(class_name, value)
             cluster.api.post("/apis/scheduling.k8s.io/v1/priorityclasses", manifest)
-        env = {**ENVIRONMENT, **OPERATOR}
-        with judged(cluster), BiremeStack(cluster, folder, env) as stack:
+        with (
+            judged(cluster),
+            BiremeStack(cluster, folder, ENVIRONMENT, internals=INTERNALS) as stack,
+        ):
             yield stack.start()
 
 

@@ -24,10 +24,10 @@ from bireme.core.queues import Queue
 from bireme.core.settings import SchedulingSettings
 from bireme.kube import nodes, tenancy, training_jobs, wire
 from bireme.registry import make_policy
-from bireme.simulator.physics.laws import MeasuredSpeed
-from bireme.simulator.physics.model import Physics
-from bireme.simulator.simulation import SimulationConfig, simulate
-from bireme.simulator.workload import Trace, TraceJob, job_of
+from bireme_lab.simulator.physics.laws import MeasuredSpeed
+from bireme_lab.simulator.physics.model import Physics
+from bireme_lab.simulator.simulation import SimulationConfig, simulate
+from bireme_lab.simulator.workload import Trace, TraceJob, job_of
 from testbed.objects.facts import served, through_the_wire
 
 UNENDING_SECONDS: Final = 1e6

@@ -1,1 +1,1 @@
-"""Pages of docs/results/forecasting, from trials of ``bireme forecast`` on public series."""
+"""Pages of docs/results/forecasting, from trials of ``bireme forecast compare``."""

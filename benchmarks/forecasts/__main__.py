@@ -15,8 +15,8 @@ from typing import Any, Final
 from benchmarks import DATA, RESULTS
 from benchmarks.forecasts.trials import PAGES, Page, Trial
 from bireme.cli import main as bireme
-from bireme.cli.forecast_report import cells, head
-from bireme.simulator.reports.terminal import duration, markdown_table, share
+from bireme_lab.cli.forecast_report import cells, head
+from bireme_lab.simulator.reports.terminal import duration, markdown_table, share
 
 FOLDER: Final = RESULTS / "forecasting"
 _PROSE: Final = Path(__file__).parent / "prose"
@@ -47,7 +47,7 @@ def _run(name: str, data: Path) -> int:
     given = shlex.split(_TRIALS[name].arguments.replace("$DATA", shlex.quote(str(data))))
     written = ["--json", str(FOLDER / f"{name}.json"), "--plot", str(FOLDER / f"{name}.png")]
     sys.stdout.write(f"\n== {name}\n")
-    status = bireme(["forecast", *given, *written])
+    status = bireme(["forecast", "compare", *given, *written])
     if not status:
         found = _result(name) | {"command": _TRIALS[name].command}
         (FOLDER / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

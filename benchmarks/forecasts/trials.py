@@ -7,14 +7,14 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One run of ``bireme forecast``; ``arguments`` as a shell reads them."""
+    """One run of ``bireme forecast compare``; ``arguments`` as a shell reads them."""
 
     title: str
     arguments: str
 
     @property
     def command(self) -> str:
-        return f"bireme forecast {self.arguments} --plot forecast.png"
+        return f"bireme forecast compare {self.arguments} --plot forecast.png"
 
 
 @dataclass(frozen=True, slots=True)

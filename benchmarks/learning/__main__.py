@@ -9,7 +9,7 @@ from typing import Final
 from benchmarks import RESULTS
 from benchmarks.learning.bars import BARS
 from benchmarks.learning.page import page
-from bireme.training.evaluation import EvaluationResult
+from bireme_lab.training.evaluation import EvaluationResult
 
 FOLDER: Final = RESULTS / "learning"
 

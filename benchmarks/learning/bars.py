@@ -13,10 +13,10 @@ import numpy as np
 
 from benchmarks.simulations.intervals import mean_of, paired_ratio
 from bireme.core.resources import FloatArray
-from bireme.simulator.comparison import Estimate
-from bireme.training.das import evaluation
-from bireme.training.evaluation import EvaluationResult
-from bireme.training.rlpto.evaluation import EVALUATED_BETAS
+from bireme_lab.simulator.comparison import Estimate
+from bireme_lab.training.das import evaluation
+from bireme_lab.training.evaluation import EvaluationResult
+from bireme_lab.training.rlpto.evaluation import EVALUATED_BETAS
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,11 +25,11 @@ from bireme.core.resources import FloatArray
 from bireme.rl.builtin import checkpoint
 from bireme.rl.checkpoint import OrderPart
 from bireme.rl.encoders.index import ATTAINED, DEVICES, FEATURES, IS_KNOWN, WHOLE
-from bireme.training.deeprm.baselines import rules, run_rule
-from bireme.training.deeprm.environment import DeepRmEnv, DeepRmEnvConfig, measure
-from bireme.training.deeprm.evaluation import RATE, VALIDATION_SEED
-from bireme.training.deeprm.recipe import DeepRmRecipe
-from bireme.training.recipes import load_recipe
+from bireme_lab.training.deeprm.baselines import rules, run_rule
+from bireme_lab.training.deeprm.environment import DeepRmEnv, DeepRmEnvConfig, measure
+from bireme_lab.training.deeprm.evaluation import RATE, VALIDATION_SEED
+from bireme_lab.training.deeprm.recipe import DeepRmRecipe
+from bireme_lab.training.recipes import load_recipe
 
 PANELS: Final = {
     "return": "reward of an episode",

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.learning.bars import BARS, Reached, measured
-from bireme.simulator.reports.terminal import markdown_table, number
-from bireme.training.evaluation import EvaluationResult
-from bireme.training.recipes import Results
+from bireme_lab.simulator.reports.terminal import markdown_table, number
+from bireme_lab.training.evaluation import EvaluationResult
+from bireme_lab.training.recipes import Results
 
 _PROSE: Final = Path(__file__).parent / "prose"
 _SPLIT: Final = "\n---\n"

@@ -20,9 +20,9 @@ from typing import Final
 from benchmarks import RESULTS
 from benchmarks.learning.bars import Bar, measured
 from benchmarks.learning.page import measuring
-from bireme.simulator.comparison import Estimate
-from bireme.simulator.reports.terminal import markdown_table, number
-from bireme.training.evaluation import EvaluationResult, merge
+from bireme_lab.simulator.comparison import Estimate
+from bireme_lab.simulator.reports.terminal import markdown_table, number
+from bireme_lab.training.evaluation import EvaluationResult, merge
 
 PAGE: Final = RESULTS / "learning" / "papers.md"
 _PROSE: Final = Path(__file__).parent / "prose" / "papers.md"

@@ -17,8 +17,8 @@ from benchmarks.report import Aim, Result, Row, Sample, Table, at_least, at_most
 from benchmarks.simulations.figures import as_svg
 from benchmarks.simulations.intervals import shown
 from bireme.core.resources import FloatArray
-from bireme.simulator.comparison import Estimate
-from bireme.simulator.reports.terminal import number
+from bireme_lab.simulator.comparison import Estimate
+from bireme_lab.simulator.reports.terminal import number
 
 _RESAMPLES: Final = 10_000
 _BOUNDS: Final = (2.5, 97.5)

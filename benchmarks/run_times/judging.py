@@ -15,7 +15,7 @@ from benchmarks.run_times.playing import SHARES, Played, shrunk
 from benchmarks.simulations.intervals import paired_ratio, shown
 from bireme.core.estimates import RUNS_PER_GROUP
 from bireme.core.resources import BoolArray, FloatArray
-from bireme.simulator.comparison import Estimate, draws
+from bireme_lab.simulator.comparison import Estimate, draws
 
 TYPICAL: Final = 0.5
 UPPER: Final = 0.9

@@ -16,19 +16,19 @@ from benchmarks.report import Table
 from benchmarks.simulations.intervals import paired_ratio, shown
 from benchmarks.simulations.store import Run, Store
 from bireme import registry
-from bireme.contest import families
-from bireme.contest.worlds import CHARGED
 from bireme.core.estimates import MIN_RUNS, PRIOR_RUNS, RuntimeHistory
 from bireme.core.gangs import Gang
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.ranking import SortedOrderer, SortKey, devices
-from bireme.simulator.comparison import Estimate
-from bireme.simulator.job_state import MIN_ESTIMATE
-from bireme.simulator.loads import Window, stretch
-from bireme.simulator.outcome import Outcome
-from bireme.simulator.simulation import SimulationConfig, simulate
-from bireme.simulator.workload import job_of, template_of
+from bireme_lab.contest import families
+from bireme_lab.contest.worlds import CHARGED
+from bireme_lab.simulator.comparison import Estimate
+from bireme_lab.simulator.job_state import MIN_ESTIMATE
+from bireme_lab.simulator.loads import Window, stretch
+from bireme_lab.simulator.outcome import Outcome
+from bireme_lab.simulator.simulation import SimulationConfig, simulate
+from bireme_lab.simulator.workload import job_of, template_of
 
 LOAD: Final = 0.9
 JOBS: Final = 250

@@ -17,8 +17,8 @@ import numpy as np
 
 from bireme.core.estimates import PRIOR_RUNS, RUNS_PER_GROUP, RuntimeHistory
 from bireme.core.resources import BoolArray, FloatArray
-from bireme.simulator.traces.sources import read_trace
-from bireme.simulator.workload import Trace, TraceJob, template_of
+from bireme_lab.simulator.traces.sources import read_trace
+from bireme_lab.simulator.workload import Trace, TraceJob, template_of
 
 EARLIER: Final = 0.6
 """Part of the time of a trace that is fitted on; the later part alone judges."""

@@ -9,7 +9,7 @@ from benchmarks.report import Table
 from benchmarks.simulations.intervals import mean_of, paired_ratio, shown
 from benchmarks.simulations.store import Run
 from bireme.core.resources import FloatArray
-from bireme.simulator.comparison import Estimate
+from bireme_lab.simulator.comparison import Estimate
 
 BOUND: Final = 0.05
 """Distance from what was published that counts as the same."""

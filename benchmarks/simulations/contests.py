@@ -17,12 +17,12 @@ from benchmarks.simulations import windows
 from benchmarks.simulations.intervals import shown
 from benchmarks.simulations.store import Run, Store
 from benchmarks.simulations.windows import LOADS
-from bireme import registry
+from bireme import policy_names
 from bireme.core.settings import SchedulingSettings
-from bireme.simulator.comparison import Comparison, Estimate, PolicyResult, compare
-from bireme.simulator.loads import DAY, Window
-from bireme.simulator.outcome import Outcome
-from bireme.simulator.reports.terminal import number
+from bireme_lab.simulator.comparison import Comparison, Estimate, PolicyResult, compare
+from bireme_lab.simulator.loads import DAY, Window
+from bireme_lab.simulator.outcome import Outcome
+from bireme_lab.simulator.reports.terminal import number
 
 DEFAULT: Final = SchedulingSettings().orderer
 KNOWN: Final = ", run times known"
@@ -38,7 +38,7 @@ COLUMNS: Final = (
 
 def contenders() -> list[str]:
     """Return the default first, then all that are quick, those that know run times last."""
-    others = set(registry.ORDERERS) - {DEFAULT, *SEARCHING, *_ALIASES}
+    others = set(policy_names.class_paths("orderer")) - {DEFAULT, *SEARCHING, *_ALIASES}
     return [DEFAULT, *sorted(others), *(name + KNOWN for name in (DEFAULT, *_BY_RUN_TIME))]
 
 

@@ -23,10 +23,10 @@ from bireme.core.eta import StartRange, StartRanges
 from bireme.core.policy import Policy
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.simulator.loads import Window
-from bireme.simulator.outcome import Outcome
-from bireme.simulator.simulation import SimulationConfig, simulate
-from bireme.simulator.workload import Trace, with_true_estimates
+from bireme_lab.simulator.loads import Window
+from bireme_lab.simulator.outcome import Outcome
+from bireme_lab.simulator.simulation import SimulationConfig, simulate
+from bireme_lab.simulator.workload import Trace, with_true_estimates
 
 LOAD: Final = 1.0
 _WITHIN_SECONDS: Final = 1.0

@@ -19,11 +19,11 @@ from benchmarks.simulations.store import Run, Store
 from bireme import registry
 from bireme.core.resources import FloatArray
 from bireme.core.settings import SchedulingSettings
-from bireme.simulator.loads import DAY, Window
-from bireme.simulator.outcome import Outcome
-from bireme.simulator.reports.terminal import number
-from bireme.simulator.simulation import SimulationConfig, simulate
-from bireme.simulator.workload import Trace, with_true_estimates
+from bireme_lab.simulator.loads import DAY, Window
+from bireme_lab.simulator.outcome import Outcome
+from bireme_lab.simulator.reports.terminal import number
+from bireme_lab.simulator.simulation import SimulationConfig, simulate
+from bireme_lab.simulator.workload import Trace, with_true_estimates
 
 ORDERERS: Final = ("combined-priority", "sjf", "smallest-first")
 LOAD: Final = 1.0

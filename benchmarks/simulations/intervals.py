@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from bireme.core.resources import FloatArray
-from bireme.simulator import comparison
-from bireme.simulator.comparison import Estimate
+from bireme_lab.simulator import comparison
+from bireme_lab.simulator.comparison import Estimate
 
 
 def paired_ratio(values: FloatArray, base: FloatArray) -> Estimate:

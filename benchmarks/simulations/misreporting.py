@@ -24,12 +24,12 @@ from bireme.core.resources import FloatArray
 from bireme.core.settings import SchedulingSettings
 from bireme.core.speed import InverseQuadratic, LinearSpeed
 from bireme.registry import make_policy
-from bireme.simulator.machines import parse_nodes
-from bireme.simulator.outcome import Outcome
-from bireme.simulator.physics.model import Physics
-from bireme.simulator.simulation import simulate
-from bireme.simulator.traces.generators import poisson
-from bireme.simulator.workload import ProgressReporting, Trace, TraceJob
+from bireme_lab.simulator.machines import parse_nodes
+from bireme_lab.simulator.outcome import Outcome
+from bireme_lab.simulator.physics.model import Physics
+from bireme_lab.simulator.simulation import simulate
+from bireme_lab.simulator.traces.generators import poisson
+from bireme_lab.simulator.workload import ProgressReporting, Trace, TraceJob
 
 SEEDS: Final = 20
 JOBS: Final = 50

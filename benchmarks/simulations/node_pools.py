@@ -34,14 +34,14 @@ from bireme.core.settings import SchedulingSettings
 from bireme.forecasting.forecasters import make
 from bireme.forecasting.gru import Gru
 from bireme.forecasting.pool_forecast import HORIZON_HOURS
-from bireme.simulator.comparison import Estimate
-from bireme.simulator.loads import DAY
-from bireme.simulator.machines import parse_nodes
-from bireme.simulator.node_floors import ORACLE, REACTIVE, nightly_forecast, with_floor
-from bireme.simulator.node_pools import NodePool
-from bireme.simulator.outcome import Outcome
-from bireme.simulator.reports.terminal import number
-from bireme.simulator.simulation import SimulationConfig, simulate
+from bireme_lab.simulator.comparison import Estimate
+from bireme_lab.simulator.loads import DAY
+from bireme_lab.simulator.machines import parse_nodes
+from bireme_lab.simulator.node_floors import ORACLE, REACTIVE, nightly_forecast, with_floor
+from bireme_lab.simulator.node_pools import NodePool
+from bireme_lab.simulator.outcome import Outcome
+from bireme_lab.simulator.reports.terminal import number
+from bireme_lab.simulator.simulation import SimulationConfig, simulate
 
 SEEDS: Final = 3
 MOST: Final = 48

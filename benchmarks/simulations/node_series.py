@@ -22,10 +22,10 @@ from bireme.forecasting.forecasters import make
 from bireme.forecasting.gru import Gru
 from bireme.forecasting.networks import DataRange
 from bireme.forecasting.pool_forecast import HORIZON_HOURS
-from bireme.simulator.node_floors import nightly_forecast
-from bireme.simulator.node_pools import Forecast, NodePool
-from bireme.simulator.reports.terminal import number
-from bireme.simulator.traces.tables import read_table
+from bireme_lab.simulator.node_floors import nightly_forecast
+from bireme_lab.simulator.node_pools import Forecast, NodePool
+from bireme_lab.simulator.reports.terminal import number
+from bireme_lab.simulator.traces.tables import read_table
 
 SERIES: Final = "helios/philly_node_sequence_1min.csv.gz"
 NETWORK: Final = Path(__file__).parent / "gru-generated"

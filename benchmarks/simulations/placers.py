@@ -10,10 +10,10 @@ from benchmarks.simulations import windows
 from benchmarks.simulations.contests import minutes
 from benchmarks.simulations.store import Run, Store
 from benchmarks.simulations.windows import LOADS
-from bireme import registry
+from bireme import policy_names
 from bireme.core.settings import SchedulingSettings
-from bireme.simulator.comparison import Comparison, compare
-from bireme.simulator.reports.terminal import number
+from bireme_lab.simulator.comparison import Comparison, compare
+from bireme_lab.simulator.reports.terminal import number
 
 DEFAULT: Final = SchedulingSettings().placer
 _PODS: Final = 120
@@ -25,7 +25,7 @@ _COLUMNS: Final = (
 
 def build(data: Path, store: Store) -> Page:
     chosen = [window.first(_PODS) for window in windows.openb(data)]
-    names = [DEFAULT, *(name for name in registry.PLACERS if name != DEFAULT)]
+    names = [DEFAULT, *(name for name in policy_names.class_paths("placer") if name != DEFAULT)]
     cases = {window.number: window for window in chosen}
     tables, findings = [], []
     for load in LOADS:

@@ -18,7 +18,7 @@ from bireme.core.policy import Policy, Ranked
 from bireme.core.reasons import Reason
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.ranking import SortKey, device_seconds, devices, rank_by
-from bireme.simulator.simulation import Decide
+from bireme_lab.simulator.simulation import Decide
 
 
 def decide_in_order(snapshot: ClusterSnapshot, policy: Policy, *, may_pass: bool) -> Decision:

@@ -24,17 +24,17 @@ from bireme.core.policy import Policy
 from bireme.core.resources import FloatArray
 from bireme.core.settings import SchedulingSettings
 from bireme.heuristics.goodput import Goodput
-from bireme.heuristics.measured_sizers import Optimus
 from bireme.heuristics.packing import Packing
 from bireme.heuristics.simple_orderers import Fifo
 from bireme.heuristics.tiresias import TiresiasLas
-from bireme.simulator.machines import parse_nodes
-from bireme.simulator.outcome import Outcome
-from bireme.simulator.physics.model import Physics
-from bireme.simulator.simulation import SimulationConfig, simulate
-from bireme.simulator.traces.pollux import read_pollux
-from bireme.simulator.traces.tables import unpack
-from bireme.simulator.workload import Trace
+from bireme_lab.heuristics.measured_sizers import Optimus
+from bireme_lab.simulator.machines import parse_nodes
+from bireme_lab.simulator.outcome import Outcome
+from bireme_lab.simulator.physics.model import Physics
+from bireme_lab.simulator.simulation import SimulationConfig, simulate
+from bireme_lab.simulator.traces.pollux import read_pollux
+from bireme_lab.simulator.traces.tables import unpack
+from bireme_lab.simulator.workload import Trace
 
 ARCHIVE: Final = "pollux/pollux_osdi21_traces.tar.gz"
 WORKLOADS: Final = tuple(range(1, 9))

@@ -20,10 +20,10 @@ from bireme.core.pool_history import PoolHistory
 from bireme.core.resources import FloatArray
 from bireme.core.times import HOUR
 from bireme.forecasting.networks import DataRange
-from bireme.simulator import metrics
-from bireme.simulator.loads import DAY
-from bireme.simulator.traces.sources import read_trace
-from bireme.simulator.workload import Trace, TraceJob
+from bireme_lab.simulator import metrics
+from bireme_lab.simulator.loads import DAY
+from bireme_lab.simulator.traces.sources import read_trace
+from bireme_lab.simulator.workload import Trace, TraceJob
 
 DAYS: Final = 60
 GPUS_PER_NODE: Final = 4

@@ -8,8 +8,8 @@ from typing import TypeVar
 import msgspec
 
 from benchmarks import machine
-from bireme.simulator.metrics import SimulationMetrics, first_submission, mean_between, measure
-from bireme.simulator.outcome import Outcome
+from bireme_lab.simulator.metrics import SimulationMetrics, first_submission, mean_between, measure
+from bireme_lab.simulator.outcome import Outcome
 
 T = TypeVar("T")
 

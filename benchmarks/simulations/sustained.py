@@ -16,12 +16,12 @@ from benchmarks.report import Page, Table
 from benchmarks.simulations import windows
 from benchmarks.simulations.store import Run, Store
 from benchmarks.simulations.tenants import Split, Tenants, play
-from bireme.contest.families import HELD_OUT_CLUSTERS, PHILLY_DAYS
 from bireme.core.settings import SchedulingSettings
-from bireme.simulator.loads import GPUS_PER_NODE, Window, make_window, stretch
-from bireme.simulator.outcome import Outcome
-from bireme.simulator.reports.terminal import number
-from bireme.simulator.traces.sources import read_trace
+from bireme_lab.contest.families import HELD_OUT_CLUSTERS, PHILLY_DAYS
+from bireme_lab.simulator.loads import GPUS_PER_NODE, Window, make_window, stretch
+from bireme_lab.simulator.outcome import Outcome
+from bireme_lab.simulator.reports.terminal import number
+from bireme_lab.simulator.traces.sources import read_trace
 
 _HOUR: Final = 3600.0
 _DEFAULT: Final = SchedulingSettings()

@@ -10,12 +10,12 @@ from typing import Final
 
 from bireme.core.settings import SchedulingSettings
 from bireme.registry import make_policy
-from bireme.simulator.machines import parse_nodes
-from bireme.simulator.physics.model import Physics
-from bireme.simulator.simulation import Simulation
-from bireme.simulator.state import SimulationState
-from bireme.simulator.traces.tables import tasks_of_gpus
-from bireme.simulator.workload import Trace, TraceJob
+from bireme_lab.simulator.machines import parse_nodes
+from bireme_lab.simulator.physics.model import Physics
+from bireme_lab.simulator.simulation import Simulation
+from bireme_lab.simulator.state import SimulationState
+from bireme_lab.simulator.traces.tables import tasks_of_gpus
+from bireme_lab.simulator.workload import Trace, TraceJob
 
 _HOUR: Final = 3600.0
 _LONG: Final = "long"

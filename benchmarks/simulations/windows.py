@@ -9,15 +9,15 @@ from typing import Final
 import numpy as np
 
 from bireme import registry
-from bireme.contest.families import HELD_OUT_CLUSTERS, PHILLY_DAYS
 from bireme.core.estimates import RuntimeHistory
 from bireme.core.gpus import GPU
 from bireme.core.settings import SchedulingSettings
-from bireme.simulator.loads import DAY, GPUS_PER_NODE, Window, make_window, stretch
-from bireme.simulator.outcome import Outcome
-from bireme.simulator.simulation import SimulationConfig, simulate
-from bireme.simulator.traces.sources import read_trace
-from bireme.simulator.workload import Trace, TraceJob, with_true_estimates
+from bireme_lab.contest.families import HELD_OUT_CLUSTERS, PHILLY_DAYS
+from bireme_lab.simulator.loads import DAY, GPUS_PER_NODE, Window, make_window, stretch
+from bireme_lab.simulator.outcome import Outcome
+from bireme_lab.simulator.simulation import SimulationConfig, simulate
+from bireme_lab.simulator.traces.sources import read_trace
+from bireme_lab.simulator.workload import Trace, TraceJob, with_true_estimates
 
 LOADS: Final = (0.7, 0.9, 1.1)
 HOURLY: Final = SimulationConfig(heartbeat_seconds=3600.0)

@@ -44,7 +44,6 @@ SAMPLE_SECONDS: Final = 10.0
 KILLS_SHARE: Final = 0.1
 """Share of the time at the beginning, and again at the end, in which programs are killed."""
 SETTINGS: Final = {
-    "BIREME_LEASE_DURATION_SECONDS": str(LEASE_SECONDS),
     "BIREME_NODE_LOST_SECONDS": str(NODE_LOST_SECONDS),
     "BIREME_MIN_RUNTIME_SECONDS": "5",
 }
@@ -190,7 +189,8 @@ class _Run:
             proxies = [enter(FaultProxy(self._cluster.kubeconfig)) for _ in range(2)]
             names = ("operator-a", "extender")
             kubeconfigs = {n: p.kubeconfig for n, p in zip(names, proxies, strict=True)}
-            stack = BiremeStack(self._cluster, self._folder / "logs", SETTINGS, kubeconfigs)
+            folder, internals = self._folder / "logs", {"lease_duration_seconds": LEASE_SECONDS}
+            stack = BiremeStack(self._cluster, folder, SETTINGS, kubeconfigs, internals=internals)
             enter(stack).start()
             tenants = [
                 Tenant(self._cluster, self._cluster.create_namespace(f"tenant-{number}"))

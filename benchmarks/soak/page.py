@@ -14,7 +14,7 @@ from benchmarks.soak.course import REST_SECONDS, SAMPLE_SECONDS, Seen, Word
 from benchmarks.soak.load import GPUS, NODES
 from benchmarks.soak.samples import ClusterSample, ProgramSample
 from benchmarks.soak.slopes import Slope, slope_of
-from bireme.simulator.reports.terminal import number
+from bireme_lab.simulator.reports.terminal import number
 
 OWN: Final = ("operator-a", "extender", "kube-scheduler")
 """Programs of Bireme; the others are Kubernetes', for comparison."""

@@ -102,7 +102,7 @@ class Sampler:
     def _of_cluster(self, seconds: float) -> ClusterSample:
         counts = {name: _count(self._stack.cluster, path) for name, path in COLLECTIONS.items()}
         size, used = _etcd_mib(self._stack.cluster)
-        operator = _metrics(int(self._stack.operator().env["BIREME_METRICS_PORT"]))
+        operator = _metrics(self._stack.operator().port)
         extender = _metrics(self._stack.extender_port)
         heard = extender.get("bireme_extender_cache_age_seconds", [])
         age = operator.get("bireme_cycle_age_seconds", [])

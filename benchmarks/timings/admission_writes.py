@@ -90,8 +90,8 @@ async def _submit(place: Arena, gangs: int, rendezvous: str) -> None:
 
 async def _counts(place: Arena) -> tuple[Writes, Writes]:
     """Count all writes so far, and the operator's."""
-    port = place.stack.operator().env["BIREME_METRICS_PORT"]
-    page = await asyncio.to_thread(metrics_of, int(port))
+    port = place.stack.operator().port
+    page = await asyncio.to_thread(metrics_of, port)
     everything = writes_of_api_server((await place.client.get("/metrics")).decode())
     return everything, writes_of_operator(page)
 

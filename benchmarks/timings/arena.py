@@ -21,7 +21,7 @@ from benchmarks.timings.workloads import NAMESPACE, plain_pods, training_job
 from bireme.kube import names
 from bireme.kube.client import ApiClient, ApiError, Params
 from bireme.kube.envelopes import WatchEvent
-from bireme_operator.settings import OperatorSettings
+from bireme_operator.leader import MAX_WRITES
 from testbed.controlplane.cluster import Cluster
 from testbed.controlplane.kwokctl import FAIRNESS, HEALTH_PATHS
 from testbed.controlplane.nodes import fake_nodes
@@ -158,7 +158,7 @@ async def follow(
             await asyncio.sleep(0.1)  # such as a CRD that is being established
 
 
-CONCURRENCY: Final = OperatorSettings().write_concurrency
+CONCURRENCY: Final = MAX_WRITES
 """Requests in flight of the client that plays the rival's job controller: as many as Bireme's."""
 
 PODS: Final = f"/api/v1/namespaces/{NAMESPACE}/pods"

@@ -16,6 +16,7 @@ import msgspec
 from benchmarks import ROOT
 from benchmarks.report import Result
 from testbed.controlplane.process import Process, free_ports
+from testbed.internals import command
 
 T = TypeVar("T")
 
@@ -75,18 +76,20 @@ def python(arguments: Sequence[str], timeout_seconds: float, **env: str) -> str:
     return done.stdout
 
 
-PORTS: Final = {"operator": "BIREME_METRICS_PORT", "extender": "BIREME_EXTENDER_PORT"}
+ADDRESSES: Final = {"operator": "BIREME_METRICS_ADDRESS", "extender": "BIREME_EXTENDER_ADDRESS"}
 
 
-def program(kind: str, workdir: Path, kubeconfig: Path, name: str = "") -> Process:
+def program(
+    kind: str, workdir: Path, kubeconfig: Path, name: str = "", **internals: float
+) -> Process:
     """Return ``operator`` or ``extender``, not yet started; its log is called ``name``."""
     (port,) = free_ports(1)
     return Process(
         kind,
-        [sys.executable, "-m", f"bireme_{kind}"],
+        command(f"bireme_{kind}", internals),
         log_path=workdir / f"{name or kind}.log",
         ready_url=f"http://127.0.0.1:{port}/readyz",
-        env={"KUBECONFIG": str(kubeconfig), PORTS[kind]: str(port)},
+        env={"KUBECONFIG": str(kubeconfig), ADDRESSES[kind]: f"127.0.0.1:{port}"},
     )
 
 

@@ -17,7 +17,7 @@ from benchmarks import ROOT
 from benchmarks.report import Pairs, Result, Row, Sample, at_most
 from benchmarks.timings import round_trips
 from benchmarks.timings.bare_servers import UVICORN, UVLOOP
-from benchmarks.timings.cases import PORTS, Run, program, running
+from benchmarks.timings.cases import Run, program, running
 from benchmarks.timings.populated_api import PopulatedApi
 from testbed.controlplane.process import Process, free_ports
 from testbed.fakeapi import FakeApi
@@ -77,7 +77,7 @@ async def _ask(
     for start in range(0, len(nodes), len(nodes) // _ORDERS) if turned else (0,):
         body = {"Pod": pod, "Nodes": None, "NodeNames": [*nodes[start:], *nodes[:start]]}
         sent.append(round_trips.request(f"/{verb}", msgspec.json.encode(body)))
-    reply = await asyncio.to_thread(round_trips.reply_of, port_of(extender), sent[0])
+    reply = await asyncio.to_thread(round_trips.reply_of, extender.port, sent[0])
     uvicorn, fastest = Pairs(), Pairs()
     rivals = [_bare_server(run.workdir, kind, reply) for kind in (UVICORN, UVLOOP)]
     async with running(*rivals):
@@ -104,12 +104,8 @@ def _bare_server(workdir: Path, kind: str, reply: bytes) -> Process:
         [sys.executable, "-m", "benchmarks.timings.bare_servers", kind, str(port), str(path)],
         log_path=workdir / f"{kind}.log",
         ready_url=f"http://127.0.0.1:{port}/",
-        env={"PYTHONPATH": str(ROOT), PORTS["extender"]: str(port)},
+        env={"PYTHONPATH": str(ROOT)},
     )
-
-
-def port_of(server: Process) -> int:
-    return int(server.env[PORTS["extender"]])
 
 
 def timed(run: Run, servers: Sequence[Process], sent: Sequence[bytes]) -> list[list[float]]:
@@ -118,7 +114,7 @@ def timed(run: Run, servers: Sequence[Process], sent: Sequence[bytes]) -> list[l
         round_trips.pin(process.pid, _SERVER_CORE)
     round_trips.pin(0, _CLIENT_CORE)
     try:
-        return round_trips.timed(list(map(port_of, servers)), sent, rounds=run.pick(100, 5))
+        return round_trips.timed([server.port for server in servers], sent, rounds=run.pick(100, 5))
     finally:
         round_trips.pin(0, None)
 

@@ -13,7 +13,7 @@ import psutil
 
 from benchmarks.machine import MIB, CpuMeter, resident_mib
 from benchmarks.report import Pairs, Result, Row, Table, at_most
-from benchmarks.timings.cases import PORTS, Run, metrics_of, program, running
+from benchmarks.timings.cases import ADDRESSES, Run, metrics_of, program, running
 from benchmarks.timings.populated_api import PopulatedApi
 from benchmarks.timings.workloads import NAMESPACE
 from bireme.kube import names
@@ -23,7 +23,7 @@ _AIM_MIB: Final = 300.0
 _SETTLE_SECONDS: Final = 30
 _WIDEST: Final = 4
 """Jobs that wait have up to so many replicas of 8 GPUs."""
-_EAGER: Final = {"BIREME_SHADOW_INTERVAL_SECONDS": "1"}
+_EAGER: Final = {"shadow_interval_seconds": 1.0}
 """Moments are played as often as the bound on their processor time lets them."""
 _SAMPLES: Final = re.compile(
     r'^bireme_shadow_samples_total\{.*outcome="(\w+)".*\} (\S+)$', re.MULTILINE
@@ -35,14 +35,14 @@ async def measure_memory(run: Run) -> Result:
     nodes, gangs, others = run.pick(5000, 50), run.pick(1000, 10), run.pick(30_000, 300)
     rows = []
     async with FakeApi() as api:
-        for name in PORTS:
+        for name in ADDRESSES:
             empty = await _resident(run, api, name, "empty")
             rows.append(Row.alone(f"{name}, empty cluster", "MiB", empty))
         cluster = _full_cluster(api, nodes, gangs)
         cluster.add_others(others)
         what = f"{nodes} nodes, {gangs} gangs, {20 * gangs + others} pods"
         run.say(what)
-        for name in PORTS:
+        for name in ADDRESSES:
             full = await _resident(run, api, name, "full")
             rows.append(Row.alone(f"{name}, {what}", "MiB", full, aim=at_most(_AIM_MIB)))
             run.say(f"{name}: {full:.0f} MiB")
@@ -94,7 +94,7 @@ async def measure_shadow(run: Run) -> Result:
     note = (
         f"{nodes} nodes, all in use by {gangs} gangs, and {waiting} gangs that wait. The shadow is "
         "`learned-index`, which the chart installs. It decides in the leader; moments are played "
-        "forward by a process of its own (play), as often as `shadowCoreShare` lets it, by default "
+        "forward by a process of its own (play), as often as its share of a core lets it, usually "
         "one in ten minutes."
     )
     samples = tuple(sorted((outcome, str(int(count))) for outcome, count in outcomes.items()))
@@ -122,8 +122,8 @@ async def _costs(
 ) -> tuple[dict[str, float], dict[str, float]]:
     """Return what a leader costs while a job a second comes, and how many moments were played."""
     seconds = run.pick(120, 10)
-    process = program("operator", run.workdir, cluster.api.kubeconfig(run.workdir), label)
-    process.env |= _EAGER
+    kubeconfig = cluster.api.kubeconfig(run.workdir)
+    process = program("operator", run.workdir, kubeconfig, label, **_EAGER)
     async with running(process, ready_seconds=180):
         await asyncio.sleep(_SETTLE_SECONDS if not run.is_quick else 3)
         leader, highest = psutil.Process(process.pid), 0.0
@@ -149,6 +149,6 @@ async def _costs(
         }
         for name in came:
             cluster.api.store.delete(names.path("trainingjobs"), (NAMESPACE, name), {})
-        port = int(process.env[PORTS["operator"]])
+        port = process.port
         text = await asyncio.to_thread(metrics_of, port)
     return costs, {outcome: float(count) for outcome, count in _SAMPLES.findall(text)}

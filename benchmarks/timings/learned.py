@@ -12,7 +12,7 @@ from benchmarks.report import Pairs, Result, Row, at_most
 from benchmarks.timings import round_trips
 from benchmarks.timings.cases import Run, Skipped, metrics_of, program, running
 from benchmarks.timings.decision import problem
-from benchmarks.timings.extender_calls import percentiles, port_of, timed
+from benchmarks.timings.extender_calls import percentiles, timed
 from benchmarks.timings.populated_api import PopulatedApi
 from bireme.core.gangs import Gang, Role, TrainingProgress
 from bireme.core.placement import FreeCapacity
@@ -20,8 +20,9 @@ from bireme.core.policy import PARTS, PartName, Policy, placer_on
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.kube import names
+from bireme.policy_names import checkpoint_folder, checkpoint_folders
 from bireme.registry import make_policy
-from bireme.rl import builtin, lookup
+from bireme.rl import builtin
 from bireme.rl.components import parts_of
 from bireme.testing import a_gang, a_task
 from testbed.controlplane.process import Process
@@ -38,7 +39,7 @@ _LOADED_SECONDS: Final = 60.0
 
 async def measure_learned(run: Run) -> Result:
     """Measure 256 waiting gangs on 500 nodes, and prioritize at 500 names."""
-    if not (lookup.FOLDER / PLACER).is_dir():
+    if checkpoint_folder(PLACER) is None:
         raise Skipped(f"there is no checkpoint {PLACER!r} to place with")
     nodes, gangs = run.pick(500, 40), run.pick(256, 12)
     rows = []
@@ -76,7 +77,7 @@ def _gang(number: int) -> Gang:
 
 def _learned() -> Iterator[dict[PartName, str]]:
     """Yield every shipped checkpoint as names by part, completed by rules or the learned placer."""
-    for name in sorted(path.name for path in lookup.FOLDER.iterdir() if path.is_dir()):
+    for name in checkpoint_folders():
         parts = dict.fromkeys(parts_of(builtin.checkpoint(name).card), name)
         if "orderer" in parts:
             yield {"placer": PLACER, **parts}
@@ -142,7 +143,7 @@ async def _prioritize(run: Run, nodes: int) -> list[Row]:
         body = {"Pod": pods[0], "Nodes": None, "NodeNames": cluster.nodes}
         sent = round_trips.request("/prioritize", msgspec.json.encode(body))
         async with running(*programs):
-            await asyncio.to_thread(_wait_for_checkpoint, port_of(programs[0]), sent)
+            await asyncio.to_thread(_wait_for_checkpoint, programs[0].port, sent)
             return await asyncio.to_thread(_asked, run, programs, sent, nodes)
 
 

@@ -1,4 +1,4 @@
-"""The nightly job: processor time and memory of ``bireme forecast-pools``, with every model.
+"""The nightly job: processor time and memory of ``bireme forecast pools``, with every model.
 
 The pools have eight weeks of generated demand, other series of the families that the shipped
 network has learned.
@@ -17,7 +17,7 @@ from benchmarks.timings.cases import Run, python
 from bireme.core.pool_history import HISTORY_DAYS, PoolHistory
 from bireme.core.times import DAY, HOUR
 from bireme.kube.api.node_pool_scaler import history_manifest
-from bireme.training.gru.recipe import demand
+from bireme_lab.training.gru.recipe import demand
 from testbed.fakeapi import FakeApi
 from testbed.operator_term.nightly import put
 
@@ -32,7 +32,7 @@ _LIMIT_SECONDS: Final = 1000.0
 _PROGRAM: Final = """
 import sys, time
 from bireme.cli import main
-status = main(["forecast-pools"])
+status = main(["forecast", "pools"])
 print(open("/proc/self/status").read(), f"CPU: {time.process_time()}", sep="")
 sys.exit(status)
 """

@@ -19,7 +19,7 @@ from benchmarks.machine import CpuMeter, resident_mib
 from benchmarks.report import Result, Row, Table, at_most
 from benchmarks.timings import scale_decisions
 from benchmarks.timings.admission_writes import writes_of_operator
-from benchmarks.timings.cases import PORTS, Run, metrics_of, program, running
+from benchmarks.timings.cases import Run, metrics_of, program, running
 from benchmarks.timings.large_cluster import LargeCluster, Size, large_cluster, running_gang
 from benchmarks.timings.workloads import NAMESPACE, training_job
 from bireme.kube import envelopes, names
@@ -270,7 +270,7 @@ def _counters(pid: int) -> dict[str, int]:
 
 
 def _metrics(process: Process) -> str:
-    return metrics_of(int(process.env[PORTS["operator"]]))
+    return metrics_of(process.port)
 
 
 async def _synced(process: Process) -> None:

@@ -20,9 +20,9 @@ from benchmarks.report import Result, Row, at_most
 from benchmarks.timings.cases import Run, Skipped, in_child
 from bireme.core.settings import SchedulingSettings
 from bireme.registry import make_policy
-from bireme.simulator.machines import parse_nodes
-from bireme.simulator.simulation import simulate
-from bireme.simulator.traces.sources import read_trace, window
+from bireme_lab.simulator.machines import parse_nodes
+from bireme_lab.simulator.simulation import simulate
+from bireme_lab.simulator.traces.sources import read_trace, window
 
 DATA_VARIABLE: Final = "BIREME_DATA"
 TRACE: Final = "philly/philly_2017-09-04_2017-11-14.csv.gz"

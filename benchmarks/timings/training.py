@@ -90,7 +90,7 @@ def read_curve(file: Path) -> Curve:
 
 
 def _trained(is_double: bool, out: Path, seed: int, seconds: float) -> Curve:
-    program = [*(_TORCHRUN if is_double else ()), "-m", "bireme.training", "a2c"]
+    program = [*(_TORCHRUN if is_double else ()), "-m", "bireme_lab.training", "a2c"]
     options = ["--out", str(out), "--seed", str(seed), "--minutes", str(seconds / 60)]
     # Gloo would look for its network by the name of the host, which may not resolve.
     python([*program, *options], seconds + _SPARE_SECONDS, GLOO_SOCKET_IFNAME="lo")

@@ -108,7 +108,7 @@ class BodyReader:
         return BodyRefused(
             413,
             f"the body is longer than {self._limit_bytes} bytes; set nodeCacheCapable: true for "
-            "this extender, or raise BIREME_BODY_LIMIT_BYTES",
+            "this extender",
         )
 
 

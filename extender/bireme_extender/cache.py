@@ -27,6 +27,9 @@ PLANNED: Final = {"fieldSelector": f"{names.PLAN_MODE_PATH[1:]}!="}
 # Number of pods whose one wait is remembered; older pods may wait again. It is bounded because
 # tenants choose the number of pods.
 _REMEMBERED_PODS = 8192
+MAX_SILENCE_SECONDS = 90.0
+"""Time without an event or bookmark of a watch after which the extender is not ready: bookmarks
+come about once a minute."""
 # Seconds of waiting earned per second.
 _CREDIT_PER_SECOND = 0.1
 # Capacity of the bucket, in waits of full length.
@@ -40,7 +43,6 @@ class ClusterCache:
         self,
         client: ApiClient,
         state: ClusterState,
-        contact_limit_seconds: float,
         timing: Timing | None = None,
         clock: Callable[[], float] = time.monotonic,
         on_plan: Callable[[Key], None] = lambda _: None,
@@ -48,7 +50,6 @@ class ClusterCache:
         mirror = partial(Reflector[Any], client, timing=timing or Timing(), clock=clock)
         self.state = state
         self._on_plan = on_plan
-        self._contact_limit_seconds = contact_limit_seconds
         self._clock = clock
         self._has_scores = asyncio.Event()
         custom, pod, policies = wire.CustomObject, wire.V1Pod, state.policies
@@ -115,8 +116,8 @@ class ClusterCache:
     def troubles(self) -> list[str]:
         """Return the reasons why the cache is not ready; empty when it is ready."""
         unread = [n for n, r in self._watched.items() if not r.synced.is_set()]
-        silent = [n for n, age in self.ages().items() if age > self._contact_limit_seconds]
-        limit = f"{self._contact_limit_seconds:g} s"
+        silent = [n for n, age in self.ages().items() if age > MAX_SILENCE_SECONDS]
+        limit = f"{MAX_SILENCE_SECONDS:g} s"
         return [f"{name} have not been read yet" for name in unread] + [
             f"the watch of {name} has been silent for {limit}"
             for name in silent

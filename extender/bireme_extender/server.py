@@ -21,6 +21,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from bireme.connections import ConnectionLimiter
+from bireme.core.bounds import split_address
 from bireme.core.errors import SettingError
 from bireme.core.settings import SchedulingSettings
 from bireme.kube.client import ApiClient
@@ -38,6 +39,13 @@ from bireme_extender.verbs import Verbs
 # that is being closed, and the scheduler does not try again.
 KEEP_ALIVE_SECONDS: Final = 180
 
+PLAN_WAIT_SECONDS = 0.2
+"""Time that a filter call waits for a plan that the watch has not delivered yet, at most once per
+pod: it must be well below the scheduler's ``httpTimeout``."""
+MAX_BODY_BYTES = 8 * 2**20
+"""Size of a request body: 20000 node names and a pod take about 1 MiB."""
+# Time for a request body to arrive: kube-scheduler sends it at once.
+_BODY_SECONDS = 2.0
 _SHUTDOWN_SECONDS: Final = 5
 _BACKLOG: Final = 128
 _log = structlog.get_logger(__name__)
@@ -77,17 +85,18 @@ class Program:
         timing: Timing | None = None,
     ) -> None:
         self._settings = settings
-        metrics, waits = Metrics(), PlanWaits(settings.plan_wait_seconds)
+        metrics, waits = Metrics(), PlanWaits(PLAN_WAIT_SECONDS)
         self._scorers = scorers = ScorerLoader(settings.checkpoint_directory, metrics)
         state = ClusterState(scheduling, policies=scorers.known)
-        self.cache = ClusterCache(
-            client, state, settings.contact_limit_seconds, timing, on_plan=waits.notify
-        )
+        self.cache = ClusterCache(client, state, timing, on_plan=waits.notify)
         metrics.show_cache(self.cache.ages, self.cache.troubles)
         self.verbs = Verbs(state, waits, metrics, self.cache, lambda: scorers.scorer)
-        bodies = BodyReader(settings.body_limit_bytes, settings.body_timeout_seconds)
-        front = Front(self.verbs, settings.body_limit_bytes)
-        self.app = make_app(self.verbs, metrics, self.cache, bodies, settings.metrics_port)
+        open_port = 0
+        if settings.metrics_address:
+            _, open_port = split_address(settings.metrics_address)
+        bodies = BodyReader(MAX_BODY_BYTES, _BODY_SECONDS)
+        front = Front(self.verbs, MAX_BODY_BYTES)
+        self.app = make_app(self.verbs, metrics, self.cache, bodies, open_port)
         self._server = _Server(
             uvicorn.Config(
                 self.app,
@@ -125,16 +134,17 @@ class Program:
                 await self._server.door.close()
 
     def _verbs_socket(self) -> socket.socket:
-        host, port = self._settings.extender_host, self._settings.extender_port
+        address = self._settings.extender_address
+        host, port = split_address(address)
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        with _naming("extender", host, port):
+        with _naming("extender_address", address):
             return socket.create_server((host, port), family=family, backlog=_BACKLOG)
 
     def _open_door(self) -> None:
-        host, port = self._settings.metrics_host, self._settings.metrics_port
-        if port:
-            with _naming("metrics", host, port):
-                self._server.door.open(host, port)
+        address = self._settings.metrics_address
+        if address:
+            with _naming("metrics_address", address):
+                self._server.door.open(*split_address(address))
 
     def stop(self) -> None:
         """Finish the requests in progress, then end :meth:`run`."""
@@ -150,12 +160,12 @@ class Program:
 
 
 @contextmanager
-def _naming(what: str, host: str, port: int) -> Iterator[None]:
+def _naming(setting: str, address: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
         raise SettingError(
-            f"{what}_host is {host!r} and {what}_port {port}, which cannot be listened on: "
+            f"{setting} is {address!r}, which cannot be listened on: "
             f"{error.strerror or error}; free the port or choose another"
         ) from error
 
@@ -175,7 +185,7 @@ async def run(
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, program.stop)
-        _log.info("starting", port=settings.extender_port, version=VERSION)
+        _log.info("starting", address=settings.extender_address, version=VERSION)
         await program.run()
         _log.info("stopped")
     finally:

@@ -13,9 +13,12 @@ from bireme.kube.training_jobs import JobFacts
 from bireme_operator import status
 from bireme_operator.actuator import Actuator
 from bireme_operator.dry_runs import DryRuns
-from bireme_operator.settings import OperatorSettings
 from bireme_operator.status_writer import StatusWriter
 from bireme_operator.workqueue import WorkQueue
+
+# Failed starts in a row after which pods get no pins, and kube-scheduler chooses by the extender's
+# scores: what it refused once on a planned node, it would refuse again.
+_MAX_PINNED_FAILURES = 1
 
 
 @dataclass(slots=True)
@@ -26,7 +29,6 @@ class JobAdmission:
     work: WorkQueue
     actuator: Actuator
     reports: StatusWriter
-    settings: OperatorSettings
     epoch: int
     dry_runs: DryRuns
 
@@ -59,10 +61,10 @@ class JobAdmission:
         """Return the plan of an admission.
 
         Its pods are not pinned if they have demands that plans do not cover, or after
-        ``max_bind_failures`` failed starts. A rule outside plans may make kube-scheduler refuse a
-        pod on one node and accept it on another. It chooses that node best itself.
+        :data:`_MAX_PINNED_FAILURES` failed starts. A rule outside plans may make kube-scheduler
+        refuse a pod on one node and accept it on another. It chooses that node best itself.
         """
-        has_failed = start_failures >= self.settings.max_bind_failures
+        has_failed = start_failures >= _MAX_PINNED_FAILURES
         return plans.make_plan(
             admit.gang,
             admit.placement,

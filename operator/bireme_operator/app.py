@@ -16,11 +16,12 @@ from typing import Any
 
 import structlog
 
+from bireme.core.bounds import split_address
 from bireme.core.settings import SchedulingSettings
 from bireme.kube import names
 from bireme.kube.client import ApiClient
 from bireme.kube.credentials import CredentialsError
-from bireme_operator import cluster_version, debug_dump
+from bireme_operator import cluster_version, debug_dump, lease, loop
 from bireme_operator.debug_dump import LastCycles
 from bireme_operator.http_callers import AccessReviews, HttpCallers
 from bireme_operator.http_server import Endpoint, HealthEndpoint
@@ -28,14 +29,12 @@ from bireme_operator.leader import LeaderTerm
 from bireme_operator.lease import Lease
 from bireme_operator.metrics import OperatorMetrics
 from bireme_operator.observer import ObserverTerm, refuse
-from bireme_operator.outlooks import Outlooks
+from bireme_operator.outlook_endpoint import Leading, OutlookEndpoint
 from bireme_operator.progress import Certificate, ProgressEndpoint
 from bireme_operator.progress_auth import ProgressService
-from bireme_operator.queries import OutlookEndpoint, ReservationsEndpoint
-from bireme_operator.settings import OperatorSettings
+from bireme_operator.settings import OperatorSettings, ProgressListener
 from bireme_operator.term import TermContext, wall_clock
 from bireme_operator.tickets import Tickets
-from bireme_operator.what_if_endpoint import Leading, WhatIfEndpoint
 
 _log = structlog.get_logger(__name__)
 
@@ -108,7 +107,7 @@ class Operator:
             self._settings.lease_namespace,
             names.OPERATOR_LEASE,
             self._identity,
-            duration_seconds=self._settings.lease_duration_seconds,
+            duration_seconds=lease.DURATION_SECONDS,
         )
         # Renewals have a separate client: they must neither pass the fence that they keep open nor
         # wait for a connection behind the pods of a gang.
@@ -117,11 +116,11 @@ class Operator:
         self._clients.append(client)
         self._metrics.show_writes(client.write_counts)
         self._metrics.show_errors([open_client.error_counts for open_client in self._clients])
-        if self._settings.metrics_port:
-            address = (self._settings.metrics_host, self._settings.metrics_port)
+        if self._settings.metrics_address:
+            address = split_address(self._settings.metrics_address)
             await self._endpoint.start(*address, *self._answering())
         if self._settings.progress_url and not self._observes:
-            await self._serve_progress(self._settings)
+            await self._serve_progress(ProgressListener.parse(self._settings.progress_address))
 
     def _answering(self) -> Iterator[Endpoint]:
         """Yield the endpoints that check their callers' permissions with the API server."""
@@ -142,18 +141,12 @@ class Operator:
             yield debug_dump.make(tickets, self._last_cycles, self._facts, clock)
         if self._settings.outlook:
             readers = HttpCallers(tickets, AccessReviews(client), clock)
-            yield OutlookEndpoint(readers, self._outlooks, wall_clock)
-            yield ReservationsEndpoint(readers, self._outlooks)
-            yield WhatIfEndpoint(readers, self._leading)
-
-    def _outlooks(self) -> Outlooks | None:
-        return self._term.outlooks if self._term is not None else None
+            yield OutlookEndpoint(readers, self._leading, wall_clock)
 
     def _leading(self) -> Leading | None:
-        outlooks = self._outlooks()
-        if self._term is None or outlooks is None:
+        if self._term is None or self._term.outlooks is None:
             return None
-        return Leading(outlooks, self._term.state.tenancy)
+        return Leading(self._term.outlooks, self._term.state.tenancy)
 
     def _last_cycles(self) -> LastCycles | None:
         return self._term.last if self._term is not None else None
@@ -166,10 +159,9 @@ class Operator:
             "ready": self.unready() or "yes",
         }
 
-    async def _serve_progress(self, settings: OperatorSettings) -> None:
-        files = (settings.progress_cert_file, settings.progress_key_file)
-        certificate = Certificate(*files, time.monotonic) if all(files) else None
-        await self._progress.start(settings.progress_host, settings.progress_port, certificate)
+    async def _serve_progress(self, listener: ProgressListener) -> None:
+        certificate = Certificate(listener.folder, time.monotonic) if listener.folder else None
+        await self._progress.start(listener.host, listener.port, certificate)
 
     def _progress_service(self) -> ProgressService | None:
         """Return the progress service; None until this process leads and has filled its caches."""
@@ -237,7 +229,7 @@ class Operator:
         if self.failed:
             return "stopping after a failure"
         age = 0.0 if self._term is None else self._term.heartbeat.age_seconds
-        limit = self._settings.cycle_age_limit_seconds
+        limit = loop.MAX_SILENCE_SECONDS
         return f"no sign of life for {age:.0f} s, limit {limit:.0f}" if age > limit else ""
 
     def _cycle_age(self) -> float:

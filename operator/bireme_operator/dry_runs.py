@@ -36,6 +36,8 @@ from bireme_operator.writes import Writes
 
 _log = structlog.get_logger(__name__)
 _PATIENCE_SECONDS = 2.0
+# Wait after which a job's pods are checked: one that is admitted sooner is checked then.
+_CHECK_SECONDS = 1.0
 # A stuck webhook holds a check for its whole timeout, so no namespace may use all of them.
 _MAX_CHECKS, _MAX_CHECKS_OF_NAMESPACE = 16, 4
 # Tenants choose the shapes. Above this rate gangs are planned from their templates.
@@ -45,17 +47,12 @@ _UNSUPPORTED = "does not support dry run"
 
 @dataclass(slots=True)
 class DryRuns:
-    """Tries pods of jobs; ``clock`` is monotonic seconds.
-
-    Attributes:
-        check_seconds: Delay before the dry run of a waiting job.
-    """
+    """Tries pods of jobs; ``clock`` is monotonic seconds."""
 
     state: ClusterState
     writes: Writes
     work: WorkQueue
     events: Events
-    check_seconds: float
     clock: Callable[[], float]
     progress: ProgressAccess | None = None
     _limiter: RateLimiter = field(init=False)
@@ -180,7 +177,7 @@ class DryRuns:
             # Most jobs are admitted within a moment, and learn the changes then. The first in the
             # queue may have to preempt others, which needs the answer.
             is_urgent = is_due or hold.position == 1
-            self._checks.start(self._check(job, 0.0 if is_urgent else self.check_seconds, is_due))
+            self._checks.start(self._check(job, 0.0 if is_urgent else _CHECK_SECONDS, is_due))
 
     async def _check(self, job: JobFacts, pause_seconds: float, is_due: bool) -> None:
         try:

@@ -16,7 +16,7 @@ from aiohttp import web
 
 from bireme.kube import names
 from bireme.kube.client import ApiClient, ApiError, NotLeader
-from bireme_operator.http_server import RequestRefused, keep_connection, refusal
+from bireme_operator.http_server import RequestRefused, keep_connection
 from bireme_operator.rate_limiter import RateLimiter
 from bireme_operator.tickets import TICKET_HEADER, Tickets, User
 
@@ -147,22 +147,6 @@ class HttpCallers:
                 f"{reader.name} may not {verb} trainingjobs in namespace {namespace!r}; ask for a"
                 " role that may",
             )
-
-    async def serve(
-        self,
-        request: web.Request,
-        answer: Callable[[Reader, Sequence[str]], Awaitable[bytes]],
-    ) -> web.Response:
-        """Return the JSON of ``answer`` for the sender of ``request``, or the refusal.
-
-        ``answer`` gets the sorted namespaces of the request's ``?namespace=`` parameters.
-        """
-        try:
-            reader = await self.who_sent(request)
-            body = await answer(reader, sorted(set(request.query.getall("namespace", ()))))
-        except RequestRefused as refused:
-            return refusal(refused)
-        return web.Response(body=body, content_type="application/json")
 
     async def scope(
         self, reader: Reader, namespaces: Sequence[str], present: Iterable[str]

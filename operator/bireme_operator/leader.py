@@ -14,7 +14,7 @@ import structlog
 
 from bireme.kube.pod_builder import ProgressAccess
 from bireme.kube.scale import ScaleTargets
-from bireme_operator import first_objects
+from bireme_operator import first_objects, progress_auth, status_writer
 from bireme_operator.actuator import Actuator
 from bireme_operator.admission import JobAdmission
 from bireme_operator.adoptions import Adoptions
@@ -51,6 +51,10 @@ from bireme_operator.writes import PrioritySemaphore, Writes
 _log = structlog.get_logger(__name__)
 
 
+MAX_WRITES = 32
+"""Number of concurrent requests to the API server: a small one answers no more of them faster."""
+
+
 class LeaderTerm:
     """One period of leadership."""
 
@@ -69,12 +73,10 @@ class LeaderTerm:
         self.watches = watches = caches.watches
 
         # 2. Actions: writes, events, statuses, work on gangs.
-        self.slots = PrioritySemaphore(settings.write_concurrency)
+        self.slots = PrioritySemaphore(MAX_WRITES)
         self._writes = writes = Writes(term.client, self.slots)
         events = Events(writes, term.identity, now, clock, metrics.events_left_out.inc)
-        self.reports = reports = StatusWriter(
-            writes, watches, events, settings, clock, state.changes.requeue
-        )
+        self.reports = reports = StatusWriter(writes, watches, events, clock, state.changes.requeue)
         self.work = work = WorkQueue(state, self.slots, clock, writes.is_answering)
         url, authority = settings.progress_url, settings.progress_ca_config_map
         access = ProgressAccess(url, authority) if url else None
@@ -84,11 +86,10 @@ class LeaderTerm:
 
         # 3. Gangs: admission, life cycle, resizes, preemptions, pods of other controllers.
         tokens = Tokens(term.client, clock)
-        pause = settings.progress_write_seconds
+        pause = progress_auth.WRITE_SECONDS
         self.progress = progress = ProgressService(state, tokens, pause, clock, now)
-        check_seconds = settings.template_check_seconds
-        dry_runs = DryRuns(state, writes, work, events, check_seconds, clock, access)
-        admission = JobAdmission(state, work, actuator, reports, settings, term.epoch, dry_runs)
+        dry_runs = DryRuns(state, writes, work, events, clock, access)
+        admission = JobAdmission(state, work, actuator, reports, term.epoch, dry_runs)
         start_failures = StartFailures(state)
         troubles = NodeHealthHistory(state, reports, metrics.suspected, clock)
         resizes = Resizes(state, work, actuator, reports, events, metrics, troubles, now)
@@ -186,7 +187,7 @@ class LeaderTerm:
         # 5. Node pools, and reports for administrators.
         targets = ScaleTargets(term.client)
         self.pools = ManagedPools(scalers, state, work, targets, metrics.pools, clock, dirty.set)
-        context = ReportContext(writes, events, settings.status_refresh_seconds, clock, now)
+        context = ReportContext(writes, events, status_writer.REFRESH_SECONDS, clock, now)
         cluster_reports = ClusterReports(
             state,
             QueueReports(context, state, metrics.gangs),
@@ -197,7 +198,7 @@ class LeaderTerm:
         )
 
         # 6. The loop.
-        pacing = Pacing(dirty, settings, metrics, clock, deciding.heartbeat)
+        pacing = Pacing(dirty, metrics, clock, deciding.heartbeat)
         state.changes.on_newcomer = pacing.notice
         parts = (gangs, deciding.cycles, self.executor, self.pools, cluster_reports)
         self.loop = SchedulingLoop(term.fence, now, pacing, *parts)

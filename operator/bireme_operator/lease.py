@@ -28,6 +28,9 @@ from bireme.kube.client import ApiClient, ApiError, NotLeader
 from bireme.kube.leadership import MAX_TRANSITIONS
 from bireme_operator.leader_records import ClaimRecord, LeaseRecord, observe
 
+DURATION_SECONDS = 15
+"""Time after which a standby replaces a leader that no longer renews, as the default of
+Kubernetes' own programs. A shorter time fails over faster, and renews more often."""
 # Share of a duration between renewals, as in client-go. With a larger share the last renewal is
 # older when the API server stops answering, and leadership ends sooner.
 _RENEWAL: Final = 2 / 15
@@ -52,7 +55,7 @@ class Lease:
     namespace: str
     name: str
     identity: str
-    duration_seconds: int = 15
+    duration_seconds: int = DURATION_SECONDS
     clock: Callable[[], float] = time.monotonic
     wall_clock: Callable[[], datetime] = _wall_clock
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep

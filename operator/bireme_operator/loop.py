@@ -20,8 +20,14 @@ from bireme_operator.node_pools import ManagedPools
 from bireme_operator.policies import CycleRunner
 from bireme_operator.rate_limiter import RateLimiter
 from bireme_operator.reconcile import GangReconciler
-from bireme_operator.settings import OperatorSettings
 
+MAX_SILENCE_SECONDS = 60.0
+"""Age of the last heartbeat, or of the last contact with a kind, at which the process is stuck:
+turns end every few seconds, and cycles beat before each gang."""
+# Pause between the first change and its turn: the changes of one burst come milliseconds apart.
+_DEBOUNCE_SECONDS = 0.01
+# Pause before gangs are checked again without a change: deadlines and time limits count in seconds.
+_SWEEP_SECONDS = 2.0
 # After a turn of t seconds the loop rests _REST * t: more frequent decisions would take processor
 # time from the writes that carry them out.
 _REST = 3.0
@@ -67,7 +73,6 @@ class Pacing:
 
     dirty: asyncio.Event
     """Set by every change that may affect a decision."""
-    settings: OperatorSettings
     metrics: OperatorMetrics
     clock: Callable[[], float]
     """Monotonic seconds."""
@@ -93,10 +98,10 @@ class Pacing:
     async def next_turn(self) -> bool:
         """Wait for a change or for the sweep interval; return whether there was a change."""
         try:
-            async with asyncio.timeout(self.settings.sweep_interval_seconds):
+            async with asyncio.timeout(_SWEEP_SECONDS):
                 await self.dirty.wait()
             # A burst of changes becomes one turn.
-            await asyncio.sleep(self.settings.cycle_debounce_seconds)
+            await asyncio.sleep(_DEBOUNCE_SECONDS)
         except TimeoutError:
             pass
         has_changed = self.dirty.is_set()
@@ -125,14 +130,14 @@ class Pacing:
     def looks(self) -> int:
         """Return how many unchanged gangs to reconcile now."""
         now = self.clock()
-        if now - self._looked_at < self.settings.sweep_interval_seconds:
+        if now - self._looked_at < _SWEEP_SECONDS:
             return 0
         self._looked_at = now
         return _LOOKS
 
     def is_sweep_due(self) -> bool:
         """Return whether to decide even without a change, and to update the reports."""
-        pause = max(self.settings.sweep_interval_seconds, _SWEEP_REST * self._sweep_seconds)
+        pause = max(_SWEEP_SECONDS, _SWEEP_REST * self._sweep_seconds)
         return self.clock() - self._swept_at >= pause
 
     @contextmanager
@@ -171,7 +176,7 @@ class SchedulingLoop:
     reports: ClusterReports
 
     async def run(self) -> None:
-        """Run turn after turn until cancelled, at the latest every ``sweep_interval_seconds``."""
+        """Run turn after turn until cancelled, at the latest every two seconds."""
         while True:
             has_changed = await self.pacing.next_turn()
             began = self.pacing.clock()

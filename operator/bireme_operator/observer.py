@@ -181,7 +181,7 @@ class ObserverTerm:
     """One process in mode Observe; the client of ``context`` refuses to write."""
 
     def __init__(self, term: TermContext) -> None:
-        settings, metrics, clock = term.settings, term.metrics, term.clock
+        metrics, clock = term.metrics, term.clock
         # An observer writes no status, so it must not promote or roll back policies.
         caches = Caches.of(term, is_automatic=False)
         dirty = caches.dirty
@@ -200,7 +200,7 @@ class ObserverTerm:
         deciding = Deciding.of(term, f"{term.identity}/observer", self.policies)
         self.last, self.heartbeat = deciding.last, deciding.heartbeat
         self.outlooks = deciding.outlooks
-        pacing = Pacing(dirty, settings, metrics, clock, deciding.heartbeat)
+        pacing = Pacing(dirty, metrics, clock, deciding.heartbeat)
         cycles = deciding.cycles
         self.loop = Observation(pacing, self.state, observed, cycles, metrics, term.now)
         self._closing = deciding.closing

@@ -13,13 +13,11 @@ from typing import Final, TypeVar
 
 import structlog
 
-from bireme.core.accelerators import DEFAULT, Accelerators
 from bireme.core.decision import Decision
 from bireme.core.eta import StartRange
-from bireme.core.outlook import Outlook, Prospect
+from bireme.core.outlook import Outlook, prospects_of
 from bireme.core.outlook_ranges import OutlookRanges
 from bireme.core.play import Cut
-from bireme.core.reasons import Reason
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.replay.questions import OutlookAnswer, OutlookQuestion, Question
@@ -31,6 +29,14 @@ from bireme_operator.metrics import OutlookMetrics
 from bireme_operator.questions import QuestionFailed, WorkerProcess
 from bireme_operator.settings import OperatorSettings
 
+# Time between two renewals, which only changes of the waiting gangs cause: each plays the future of
+# the whole cluster.
+_INTERVAL_SECONDS: Final = 30.0
+# Limits of a renewal or question: after two minutes its snapshot is of the past. The memory comes
+# on top of the operator's own, and the limit of the container holds both.
+_LIMIT_SECONDS: Final = 120.0
+MEMORY_BYTES: Final = 512 * 2**20
+"""Maximum memory of the process that computes the outlook."""
 # After a forecast of t seconds the next one comes after _REST * t at the earliest: forecasts get at
 # most a fifth of a core.
 _REST: Final = 4.0
@@ -45,7 +51,6 @@ class StartForecast:
     outlook: Outlook
     ranges: Mapping[str, StartRange]
     policy: str
-    accelerators: Accelerators = DEFAULT
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +100,9 @@ class Outlooks:
         """Return the outlooks of the term ``run``; None if ``settings`` disable them."""
         if not settings.outlook:
             return None
-        limits = settings.outlook_limit_seconds, settings.outlook_memory_bytes
+        limits = _LIMIT_SECONDS, MEMORY_BYTES
         questions = WorkerProcess(*limits, settings.checkpoint_directory)
-        interval = settings.outlook_interval_seconds
-        return cls(run, scheduling, questions, interval, metrics, clock)
+        return cls(run, scheduling, questions, _INTERVAL_SECONDS, metrics, clock)
 
     def submit(self, snapshot: ClusterSnapshot, decision: Decision, source: PolicySource) -> None:
         """Learn from a cycle decided by ``source``, and renew the outlook if the queue changed.
@@ -114,9 +118,7 @@ class Outlooks:
         self._line = line
         if not (decision.held or decision.unreached):
             self._pending = None  # no gang waits
-            self._publish(
-                Outlook(snapshot.now, snapshot.now, (), 0, Cut.ALL_STARTED), source, DEFAULT
-            )
+            self._publish(Outlook(snapshot.now, snapshot.now, (), 0, Cut.ALL_STARTED), source)
             return
         self._pending = self.current
         if not self._tasks:
@@ -169,13 +171,14 @@ class Outlooks:
     async def _look_ahead(self, decided: Decided) -> None:
         with self.metrics.seconds.time():
             answer = await self.ask(OutlookQuestion(), decided, OutlookAnswer)
-        accelerators = decided.snapshot.nodes.accelerators
-        self._publish(_outlook_of(answer, decided.snapshot), decided.source, accelerators)
+        prospects = prospects_of(decided.decision, answer.starts)
+        outlook = Outlook(answer.now, answer.until, prospects, answer.cycles, answer.cut)
+        self._publish(outlook, decided.source)
         self.metrics.renewals.labels("renewed").inc()
 
-    def _publish(self, outlook: Outlook, source: PolicySource, accelerators: Accelerators) -> None:
+    def _publish(self, outlook: Outlook, source: PolicySource) -> None:
         ranges = self._ranges.update(outlook, max(outlook.now, self._latest_time))
-        self.latest = StartForecast(outlook, ranges, source.name, accelerators)
+        self.latest = StartForecast(outlook, ranges, source.name)
         self.metrics.made.set(outlook.now)
 
 
@@ -187,21 +190,3 @@ def _line_of(snapshot: ClusterSnapshot, source: PolicySource) -> object:
         for running_gang in snapshot.running
     ]
     return waiting, running, snapshot.nodes.names, source
-
-
-def _outlook_of(answer: OutlookAnswer, snapshot: ClusterSnapshot) -> Outlook:
-    """Return the outlook on ``snapshot``; raise QuestionFailed if the answer does not match it."""
-    gangs = {gang.uid: gang for gang in snapshot.waiting}
-    try:
-        prospects = tuple(
-            Prospect(
-                gangs[entry.uid],
-                entry.position,
-                None if entry.reason is None else Reason(entry.reason),
-                entry.start,
-            )
-            for entry in answer.prospects
-        )
-        return Outlook(answer.now, answer.until, prospects, answer.cycles, Cut(answer.cut))
-    except (KeyError, ValueError) as error:
-        raise QuestionFailed("unreadable", f"its answer names other gangs: {error!r}") from error

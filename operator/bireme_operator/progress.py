@@ -200,11 +200,14 @@ _CHECK_SECONDS: Final = 60.0
 
 
 class Certificate:
-    """A TLS context that follows its files; ``clock`` is monotonic seconds."""
+    """A TLS context that follows the files tls.crt and tls.key in ``folder``.
 
-    def __init__(self, cert_file: str, key_file: str, clock: Callable[[], float]) -> None:
+    ``clock`` is monotonic seconds.
+    """
+
+    def __init__(self, folder: Path, clock: Callable[[], float]) -> None:
         self.context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        self._files = (Path(cert_file), Path(key_file))
+        self._files = (folder / "tls.crt", folder / "tls.key")
         self._clock = clock
         self._checked = clock()
         self._loaded = self._stamp()

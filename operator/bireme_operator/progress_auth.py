@@ -34,6 +34,9 @@ from bireme_operator.http_server import RequestRefused
 from bireme_operator.rate_limiter import RateLimiter
 
 REMEMBERED_SECONDS: Final = 300.0
+WRITE_SECONDS = 30.0
+"""Time between two writes of a job's progress into its status: thousands of jobs report, and each
+write goes to every watcher of the job."""
 _MAX_REMEMBERED: Final = 8192
 _REVIEWS_PER_SECOND: Final = 20
 _MAX_TOKEN: Final = 8192

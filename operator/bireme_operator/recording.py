@@ -22,6 +22,10 @@ from bireme_operator.settings import OperatorSettings
 _log = structlog.get_logger(__name__)
 # Limit of cycles that wait to be written; each holds a snapshot.
 _MAX_PENDING = 16
+# Size of one file of a record, and their number: together they fill a volume of a
+# gigabyte, and a single file is small enough to copy.
+_FILE_BYTES = 64 * 2**20
+_MAX_FILES = 16
 _PAUSE_SECONDS = 30.0
 _CLOSE_SECONDS = 2.0
 
@@ -54,8 +58,8 @@ class Recording:
             Path(settings.record_directory),
             run,
             scheduling,
-            file_bytes=settings.record_file_bytes,
-            most_files=settings.record_files,
+            file_bytes=_FILE_BYTES,
+            most_files=_MAX_FILES,
         )
         return cls(writer, metrics, clock)
 

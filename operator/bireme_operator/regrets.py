@@ -29,6 +29,16 @@ from bireme_operator.settings import OperatorSettings
 # Share of the time limit for the simulation. The part simulated until then counts; an answer after
 # the limit does not.
 _PLAY_SHARE: Final = 0.8
+# Time between two samples of a shadow: closer ones share most of their gangs.
+_INTERVAL_SECONDS: Final = 600.0
+# Limits of one sample. The memory comes on top of the operator's own, and the limit of the
+# container holds both.
+_LIMIT_SECONDS: Final = 60.0
+MEMORY_BYTES: Final = 256 * 2**20
+"""Maximum memory of the process that computes samples."""
+# Share of one processor core for samples in the long run: shadows decide nothing. After each sample
+# the process rests 19 times as long as it took.
+_CORE_SHARE: Final = 0.05
 _log = structlog.get_logger(__name__)
 
 
@@ -77,13 +87,11 @@ class ShadowEvaluator:
         scheduling: SchedulingSettings,
         metrics: PolicyMetrics,
         clock: Callable[[], float],
-    ) -> "ShadowEvaluator | None":
-        """Return the regrets of the term ``run``; None if ``settings`` disable them."""
-        if not settings.shadow_interval_seconds:
-            return None
-        limits = settings.shadow_limit_seconds, settings.shadow_memory_bytes
+    ) -> "ShadowEvaluator":
+        """Return the regrets of the term ``run``."""
+        limits = _LIMIT_SECONDS, MEMORY_BYTES
         questions = WorkerProcess(*limits, settings.checkpoint_directory)
-        pace = settings.shadow_interval_seconds, settings.shadow_core_share
+        pace = _INTERVAL_SECONDS, _CORE_SHARE
         return cls(run, scheduling, questions, *pace, metrics, clock)
 
     def submit(

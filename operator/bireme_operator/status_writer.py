@@ -22,12 +22,16 @@ from bireme.kube.training_jobs import JobFacts
 from bireme.tasks import Tasks
 from bireme_operator.events import Events
 from bireme_operator.rate_limiter import RateLimiter
-from bireme_operator.settings import OperatorSettings
 from bireme_operator.status import Status, Urgency, urgency
 from bireme_operator.watches import Watches
 from bireme_operator.writes import Writes
 
 _log = structlog.get_logger(__name__)
+REFRESH_SECONDS = 10.0
+"""Time between two writes that change only the numbers of a waiting object: in every cycle those
+of thousands may change."""
+# Rate of such writes over all objects, so that they leave the API server to starts and stops.
+_REFRESHES_PER_SECOND = 20.0
 _ALL = "all"
 _COUNTS_SECONDS = 1.0
 # Limit of concurrent writes of one namespace; other namespaces wait behind no more than these.
@@ -114,10 +118,9 @@ class StatusWriter:
     writes: Writes
     watches: Watches
     events: Events
-    settings: OperatorSettings
     clock: Callable[[], float]
     requeue: Callable[[Key], None]
-    _refreshes: _Refreshes | None = field(init=False)
+    _refreshes: _Refreshes = field(init=False)
     _write_times: dict[str, float] = field(default_factory=dict)
     _up_to_date_times: dict[str, float] = field(default_factory=dict)
     """Time of the latest comparison in which a status needed no write, by uid."""
@@ -130,8 +133,8 @@ class StatusWriter:
     _tasks: Tasks = field(default_factory=Tasks)
 
     def __post_init__(self) -> None:
-        rate, age = self.settings.refresh_writes_per_second, self.settings.status_refresh_seconds
-        self._refreshes = _Refreshes(rate, max(1.0, age), self.clock) if rate > 0 else None
+        pause = max(1.0, REFRESH_SECONDS)
+        self._refreshes = _Refreshes(_REFRESHES_PER_SECOND, pause, self.clock)
 
     def submit_job(self, job: JobFacts, new_status: Status) -> Urgency:
         """Write ``new_status`` to a job if it is due, with an event when the reason is new.
@@ -168,13 +171,13 @@ class StatusWriter:
         thousands of up-to-date statuses in each cycle.
         """
         age = self.clock() - self._up_to_date_times.get(uid, float("-inf"))
-        if age < self.settings.status_refresh_seconds or self._refreshes is None:
+        if age < REFRESH_SECONDS:
             return False
         return self._is_old(uid) and self._refreshes.may(namespace)
 
     def _is_old(self, uid: str) -> bool:
         age = self.clock() - self._write_times.get(uid, float("-inf"))
-        return age >= self.settings.status_refresh_seconds
+        return age >= REFRESH_SECONDS
 
     def post_event(self, kind: str, key: Key, uid: str, reason: Reason, message: str) -> None:
         """Post an event about an object whose status stays as it is."""

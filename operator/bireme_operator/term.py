@@ -16,6 +16,7 @@ from bireme.kube.node_pool_scalers import NodePoolScalers
 from bireme.kube.policy_source import PolicyFacts
 from bireme.registry import make_policy
 from bireme.rl import lookup
+from bireme_operator import loop
 from bireme_operator.custom_resources import CustomResources, Sources
 from bireme_operator.debug_dump import LastCycles
 from bireme_operator.loop import Heartbeat
@@ -32,6 +33,8 @@ _log = structlog.get_logger(__name__)
 # Time limit of a new leader's wait for its policy. Before that the settings would decide, and might
 # preempt gangs that the policy would not.
 FIRST_LOAD_SECONDS = 5.0
+# Time after which a cycle decides on no more gangs: a job that comes meanwhile waits for its end.
+_CYCLE_SECONDS = 5.0
 
 
 def wall_clock() -> float:
@@ -53,6 +56,7 @@ class TermContext:
         custom: Source of Bireme's own kinds; kopf if None. Simulations set one.
         queue: Spec of the Queue ``default``, created if there is none.
         shadow: Checkpoint of the learned shadow, created once per version.
+        samples_shadows: Whether shadows are sampled, each by a process; not in simulated time.
     """
 
     client: ApiClient
@@ -67,6 +71,7 @@ class TermContext:
     custom: Sources | None = None
     queue: Mapping[str, Any] | None = None
     shadow: Mapping[str, Any] | None = None
+    samples_shadows: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +97,7 @@ class Caches:
             is_automatic: Policies are promoted and rolled back by their outcome.
             general: Names the scheduling that a rollout was judged under.
         """
-        dirty, settings = asyncio.Event(), term.settings
+        dirty = asyncio.Event()
         policies = Policies(
             make_policy(term.scheduling),
             policy_loader(term),
@@ -106,7 +111,7 @@ class Caches:
         own_kinds = term.custom or CustomResources(
             term.client,
             term.metrics.watches,
-            settings.cycle_age_limit_seconds,
+            loop.MAX_SILENCE_SECONDS,
             clock=term.clock,
         )
         watches = Watches(term.client, state, scalers, own_kinds, term.clock)
@@ -133,7 +138,10 @@ class Deciding:
     def of(cls, term: TermContext, name: str, policies: Policies) -> "Deciding":
         """Return the parts of the term ``name``, which decides by ``policies``."""
         settings, metrics, clock = term.settings, term.metrics, term.clock
-        regrets = ShadowEvaluator.begin(name, settings, term.scheduling, metrics.policies, clock)
+        regrets = None
+        if term.samples_shadows:
+            process = (settings, term.scheduling, metrics.policies, clock)
+            regrets = ShadowEvaluator.begin(name, *process)
         shadows = Shadows(policies, metrics.policies, clock, regrets)
         recording = Recording.begin(name, settings, term.scheduling, metrics, clock)
         last = LastCycles(name, term.scheduling) if settings.debug_dump else None
@@ -145,7 +153,7 @@ class Deciding:
             recording,
             metrics,
             term.fence,
-            limit_seconds=settings.cycle_limit_seconds,
+            limit_seconds=_CYCLE_SECONDS,
             beat=heartbeat.beat,
             clock=clock,
             last=last,

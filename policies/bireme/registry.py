@@ -1,7 +1,8 @@
-"""Registry of policies: names of orderers, placers and sizers, loaded on first use.
+"""Registry of policies: orderers, placers and sizers by name, loaded on first use.
 
-A name with a colon is a user's own class: ``mypackage.mymodule:MyPolicy``.
-``checkpoint:FOLDER`` is the learned policy in a folder. Parameters follow a question mark:
+The names stand in :mod:`bireme.policy_names`. A name with a colon is a user's own class:
+``mypackage.mymodule:MyPolicy``. ``checkpoint:FOLDER`` is the learned policy in a folder. Parameters
+follow a question mark:
 ``tiresias-las?threshold_device_seconds=30000&promote_knob=8``. The module
 :mod:`bireme.core.parameters` documents how a class declares them.
 """
@@ -14,6 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final, cast
 
+from bireme import policy_names
 from bireme.core.errors import SettingError, nearest
 from bireme.core.parameters import parameters_of, read_parameters, with_parameters
 from bireme.core.policy import PARTS, Orderer, PartName, Placer, Policy, Scorer, Sizer
@@ -22,75 +24,26 @@ from bireme.onnx.errors import CheckpointError
 
 CHECKPOINT: Final = "checkpoint:"
 """Prefix of the name of a learned policy in a folder."""
-_SHIPPED: Final = "bireme.rl.builtin:"
-"""Prefix of the classes of learned policies that come with Bireme."""
 DEFAULT_SIZER: Final = "goodput"
 """The default sizer; the general rule sizes the gangs that it leaves out."""
-
-ORDERERS: Final[Mapping[str, str]] = {
-    "a2c": "bireme.rl.builtin:A2c",
-    "a2c-cnn": "bireme.rl.builtin:A2cCnn",
-    "combined-priority": "bireme.heuristics.combined_priority:CombinedPriority",
-    "das": "bireme.rl.builtin:DasOrder",
-    "drf": "bireme.heuristics.fairness:DominantResourceFairness",
-    "fair-share": "bireme.heuristics.fairness:FairShare",
-    "fcfs": "bireme.heuristics.simple_orderers:Fifo",
-    "fifo": "bireme.heuristics.simple_orderers:Fifo",
-    "learned-index": "bireme.rl.builtin:LearnedIndex",
-    "malo": "bireme.heuristics.search_orderers:Malo",
-    "mosa": "bireme.heuristics.search_orderers:Mosa",
-    "random": "bireme.heuristics.simple_orderers:RandomOrder",
-    "rifling": "bireme.heuristics.search_orderers:Rifling",
-    "rlpto": "bireme.heuristics.rlpto_queues:RlptoQueues",
-    "sjf": "bireme.heuristics.simple_orderers:ShortestJob",
-    "smallest-first": "bireme.heuristics.simple_orderers:SmallestFirst",
-    "srsf": "bireme.heuristics.simple_orderers:ShortestRemainingService",
-    "srtf": "bireme.heuristics.simple_orderers:ShortestRemainingTime",
-    "tapfinger": "bireme.rl.builtin:TapfingerOrder",
-    "tetris": "bireme.heuristics.tetris:TetrisOrder",
-    "tiresias-gittins": "bireme.heuristics.tiresias:TiresiasGittins",
-    "tiresias-las": "bireme.heuristics.tiresias:TiresiasLas",
-    "tradl": "bireme.heuristics.tradl:TradlOrder",
-}
-PLACERS: Final[Mapping[str, str]] = {
-    "best-fit": "bireme.heuristics.simple_placers:BestFit",
-    "das": "bireme.rl.builtin:DasPlacement",
-    "fgd": "bireme.heuristics.fragmentation:FragmentationGradientDescent",
-    "first-fit": "bireme.heuristics.simple_placers:FirstFit",
-    "gandiva": "bireme.heuristics.fragmentation:GandivaPlacement",
-    "load-balance": "bireme.heuristics.simple_placers:LoadBalance",
-    "packing": "bireme.heuristics.packing:Packing",
-    "random": "bireme.heuristics.simple_placers:RandomPlacement",
-    "tapfinger": "bireme.rl.builtin:TapfingerPlacement",
-    "tetris": "bireme.heuristics.tetris:TetrisPlacement",
-}
-SIZERS: Final[Mapping[str, str]] = {
-    "dolphin": "bireme.heuristics.measured_sizers:Dolphin",
-    "fair-sharing": "bireme.heuristics.simple_sizers:FairSharing",
-    "general": "bireme.heuristics.simple_sizers:GeneralRule",
-    "goodput": "bireme.heuristics.goodput:Goodput",
-    "max": "bireme.heuristics.simple_sizers:Maximum",
-    "min": "bireme.heuristics.simple_sizers:Minimum",
-    "optimus": "bireme.heuristics.measured_sizers:Optimus",
-    "rlpto": "bireme.rl.builtin:RlptoSizer",
-    "slaq": "bireme.heuristics.measured_sizers:Slaq",
-    "tapfinger": "bireme.rl.builtin:TapfingerSizer",
-    "tradl": "bireme.heuristics.tradl:TradlSizer",
-}
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A part of a policy: its name, its registered classes, and the method that each must have."""
+    """A part of a policy: its name, and the method that each of its classes must have."""
 
-    name: str
-    paths: Mapping[str, str]
+    name: PartName
     method: str
 
+    @property
+    def paths(self) -> Mapping[str, str]:
+        """``module:Class`` of every registered name."""
+        return policy_names.class_paths(self.name)
 
-_ORDERER = _Part("orderer", ORDERERS, "order")
-_PLACER = _Part("placer", PLACERS, "place")
-_SIZER = _Part("sizer", SIZERS, "sizes")
+
+_ORDERER = _Part("orderer", "order")
+_PLACER = _Part("placer", "place")
+_SIZER = _Part("sizer", "sizes")
 _KINDS = (_ORDERER, _PLACER, _SIZER)
 
 
@@ -182,11 +135,12 @@ def names(part: PartName) -> list[str]:
 
 
 def shipped_parts() -> dict[str, tuple[PartName, ...]]:
-    """Return the parts that each learned policy decides that comes with Bireme, by its name."""
+    """Return the parts that each installed learned policy decides, by its name."""
+    learned = {names.learned for names in policy_names.distributions()}
     parts: dict[str, tuple[PartName, ...]] = {}
     for part in PARTS:
         for name, path in _part(part).paths.items():
-            if path.startswith(_SHIPPED):
+            if path.partition(":")[0] in learned:
                 parts[name] = (*parts.get(name, ()), part)
     return dict(sorted(parts.items()))
 
@@ -212,14 +166,17 @@ def explain(name: str) -> list[tuple[str, str]]:
     Raises:
         SettingError: no policy has the name; the message proposes the nearest.
     """
-    descriptions = [
+    descriptions: list[tuple[str, str]] = [
         (kind.name, _description_with_parameters(kind, kind.paths[name]))
         for kind in _KINDS
         if name in kind.paths
     ]
     if not descriptions:
         every = {path_name for kind in _KINDS for path_name in kind.paths}
-        raise SettingError(f"no policy is called {name!r}; {nearest(name, sorted(every))}")
+        raise SettingError(
+            f"no policy is called {name!r}; {nearest(name, sorted(every))}"
+            f"{policy_names.lab_remedy()}"
+        )
     return descriptions
 
 
@@ -258,11 +215,11 @@ def _make(kind: _Part, text: str) -> object:
 
 
 def _path(kind: _Part, name: str) -> str:
-    path = name if ":" in name else kind.paths.get(name, "")
+    path = name if ":" in name else policy_names.class_path(kind.name, name)
     if not path:
         raise SettingError(
-            f"no {kind.name} is called {name!r}; {nearest(name, sorted(kind.paths))}, or "
-            "package.module:Class for one of yours"
+            f"no {kind.name} is called {name!r}; {nearest(name, kind.paths)}, or "
+            f"package.module:Class for one of yours{policy_names.lab_remedy()}"
         )
     return path
 

@@ -4,27 +4,37 @@ A setting has one name in three spellings: ``wait_bound_seconds`` in the datacla
 ``waitBoundSeconds`` in the file, ``BIREME_WAIT_BOUND_SECONDS`` in the environment. The environment
 takes precedence over the file, and the file over the default. ``BIREME_CONFIG`` names the file. The
 file has a section for each dataclass, such as ``scheduling`` for ``SchedulingSettings``, so that
-the operator and the extender can share it. The operator reads two more: ``defaultQueue`` is the
-spec of a Queue, ``learnedShadow`` the checkpoint of a SchedulingPolicy.
+the operator and the extender can share it. A field stands in the section of the class that declares
+it, which may be a base class. A field marked as :class:`bireme.core.bounds.Internal` is no setting.
+The operator reads two more: ``defaultQueue`` is the spec of a Queue, ``learnedShadow`` the
+checkpoint of a SchedulingPolicy.
 
 Settings are plain dataclasses because the core, which does not use pydantic, declares some of them.
 """
 
 import dataclasses
+import inspect
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar, get_type_hints
 
 import yaml
 from pydantic.alias_generators import to_camel
 
-from bireme.core.bounds import Pairs, bounds_of
+from bireme.core.bounds import Pairs, bounds_of, internal_fields
 from bireme.core.errors import SettingError, nearest
 
 CONFIG_VARIABLE: Final = "BIREME_CONFIG"
-SECTIONS: Final = ("scheduling", "operator", "extender", "defaultQueue", "learnedShadow")
+SECTIONS: Final = (
+    "scheduling",
+    "program",
+    "operator",
+    "extender",
+    "defaultQueue",
+    "learnedShadow",
+)
 
 _T = TypeVar("_T")
 _WHOLE = re.compile(r"[+-]?[0-9]+")
@@ -70,7 +80,12 @@ def parse(text: str | bytes, where: str) -> Mapping[str, Any]:
     if content is None:
         return {}
     sections = _mapping(content, where)
-    _refuse_unknown(sections, SECTIONS, f"in {where}")
+    for name in sections:
+        if name not in SECTIONS:
+            raise SettingError(
+                f"{where} has a section {name!r}, but there is none of this name: correct or "
+                f"remove it; {nearest(name, SECTIONS)}"
+            )
     return sections
 
 
@@ -82,22 +97,39 @@ def read(cls: type[_T], environ: Mapping[str, str], document: Mapping[str, Any])
     Raises:
         SettingError: names the setting as the user spelled it, its value and the remedy.
     """
-    types, bounds = get_type_hints(cls), bounds_of(cls)
-    fields = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]  # no type for "dataclass" exists
-    section = section_of(cls)
-    section_values = _mapping(document.get(section) or {}, f"{section} in the settings file")
-    _refuse_unknown(section_values, [to_camel(name) for name in fields], f"in section {section}")
+    types, bounds, sections = get_type_hints(cls), bounds_of(cls), setting_sections(cls)
+    keys = {to_camel(name): section for name, section in sections.items()}
+    in_file = {
+        section: _mapping(document.get(section) or {}, f"{section} in the settings file")
+        for section in {section_of(cls): None} | dict.fromkeys(sections.values())
+    }
+    for section, entries in in_file.items():
+        _refuse_unknown(section, entries, keys)
     values: dict[str, Any] = {}
-    for name in fields:
+    for name, section in sections.items():
         variable, key = variable_of(name), to_camel(name)
         if variable in environ:
             values[name] = _parse_value(_from_text, types[name], environ[variable], variable)
-        elif key in section_values:
-            value = section_values[key]
+        elif key in in_file[section]:
+            value = in_file[section][key]
             if isinstance(bounds.get(name), Pairs) and isinstance(value, dict):
                 value = [f"{pair_key}={value[pair_key]}" for pair_key in value]
             values[name] = _parse_value(_from_yaml, types[name], value, f"{section}.{key}")
     return cls(**values)
+
+
+def setting_sections(cls: type) -> dict[str, str]:
+    """Return the names of the settings of ``cls``, without its internals, and their sections."""
+    internals = internal_fields(cls)
+    owners = {name: owner for owner in cls.__mro__ for name in inspect.get_annotations(owner)}
+    names = [field.name for field in dataclasses.fields(cls) if field.name not in internals]
+    return {name: section_of(owners[name]) for name in names}
+
+
+def section_settings(cls: type) -> list[str]:
+    """Return the names of the settings that ``cls`` itself declares, which are its section."""
+    own = section_of(cls)
+    return [name for name, section in setting_sections(cls).items() if section == own]
 
 
 def section_of(cls: type) -> str:
@@ -116,12 +148,19 @@ def _mapping(value: Any, where: str) -> dict[str, Any]:
     return value
 
 
-def _refuse_unknown(keys: Iterable[str], valid_keys: Iterable[str], where: str) -> None:
-    valid_keys = list(valid_keys)
-    for key in keys:
-        if key not in valid_keys:
-            hint = nearest(key, sorted(valid_keys))
-            raise SettingError(f"no setting is called {key!r} {where}; {hint}")
+def _refuse_unknown(section: str, entries: Mapping[str, Any], sections: Mapping[str, str]) -> None:
+    """Refuse a key of ``section`` that ``sections``, which has the section of each key, lacks."""
+    for key, value in entries.items():
+        if sections.get(key) == section:
+            continue
+        names = sorted(name for name, place in sections.items() if place == section)
+        remedy = f"correct or remove it; {nearest(key, names)}"
+        if key in sections:
+            remedy = f"move it to section {sections[key]}"
+        raise SettingError(
+            f"{section}.{key} is {_excerpt(value)}, but section {section} has no setting of this "
+            f"name: {remedy}"
+        )
 
 
 def _parse_value(parse: Any, kind: Any, value: Any, spelled: str) -> Any:

@@ -1,1 +1,1 @@
-"""Simulation, training and trials of policies: what a cluster in service does not need."""
+"""Bireme's lab: simulation, training, contests and tuning of policies, and policies of research."""

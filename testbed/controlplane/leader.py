@@ -7,16 +7,13 @@ EndpointSlices, and to addresses of pods alone, of which none may be the loopbac
 import json
 import socket
 from contextlib import closing
-from pathlib import Path
 from typing import Final
 
-import yaml
-
+from testbed.cel.policies import ticket_policies
 from testbed.controlplane.cluster import Cluster
 
 SYSTEM: Final = "bireme-system"
 SERVICE: Final = "bireme-outlook"
-_POLICY: Final = Path(__file__).parents[2] / "charts" / "bireme" / "files" / "ticket-policy.yaml"
 
 
 def own_address() -> str:
@@ -45,15 +42,8 @@ def serve_leader(cluster: Cluster, address: str, port: int) -> None:
     ports = [{"name": "outlook", "port": port}]
     subset = {"addresses": [{"ip": address, "targetRef": {"kind": "Pod", **pod}}], "ports": ports}
     cluster.create_namespace(SYSTEM)
-    policy = {"name": "bireme-tickets"}
-    of = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": policy}
-    bound = {"policyName": policy["name"], "validationActions": ["Deny"]}
-    for kind, spec_of_kind in (
-        ("ValidatingAdmissionPolicy", yaml.safe_load(_POLICY.read_text())),
-        ("ValidatingAdmissionPolicyBinding", bound),
-    ):
-        made = {**of, "kind": kind, "spec": spec_of_kind}
-        cluster.kubectl("create", "-f", "-", input=json.dumps(made))
+    for manifest in ticket_policies():
+        cluster.kubectl("create", "-f", "-", input=json.dumps(manifest))
     for manifest in (
         {"kind": "Pod", "metadata": pod, "spec": spec},
         {"kind": "Service", "metadata": named, "spec": {"ports": ports}},

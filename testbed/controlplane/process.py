@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, Self
+from urllib.parse import urlsplit
 from urllib.request import HTTPSHandler, OpenerDirector, ProxyHandler, build_opener
 
 import psutil
@@ -102,6 +103,13 @@ class Process:
     env: dict[str, str] = field(default_factory=dict)
     outlives_starter: bool = False
     _child: subprocess.Popen[bytes] | None = field(default=None, init=False, repr=False)
+
+    @property
+    def port(self) -> int:
+        """Port of its health."""
+        port = urlsplit(self.ready_url).port
+        assert port is not None  # every health URL of a test names one
+        return port
 
     @property
     def pid(self) -> int:

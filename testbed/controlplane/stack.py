@@ -5,7 +5,6 @@ Each is a ``Process`` that a test may kill, pause and start again on the same po
 """
 
 import copy
-import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ import yaml
 
 from testbed.controlplane.cluster import Cluster
 from testbed.controlplane.process import Process, free_ports
+from testbed.internals import command
 
 _ROOT: Final = Path(__file__).parents[2]
 SCHEDULER_CONFIG: Final = _ROOT / "manifests" / "scheduler-config.yaml"
@@ -26,7 +26,8 @@ RESTART_SECONDS: Final = 0.5  # between two looks of a Keeper
 class BiremeStack:
     """Extender, the second kube-scheduler and any number of operators, logging to ``workdir``.
 
-    ``env`` holds BIREME_* settings for the Python programs. ``kubeconfigs`` maps process names
+    ``env`` holds BIREME_* settings for the Python programs, ``internals`` other values of their
+    constants (:mod:`testbed.internals`). ``kubeconfigs`` maps process names
     (``extender``, ``kube-scheduler``, ``operator-a``, ...) to a file to use instead of
     ``cluster.kubeconfig``. ``scheduler_config`` replaces the one in the manifests.
     """
@@ -38,30 +39,41 @@ class BiremeStack:
         env: Mapping[str, str] | None = None,
         kubeconfigs: Mapping[str, Path] | None = None,
         scheduler_config: Mapping[str, Any] | None = None,
+        internals: Mapping[str, float] | None = None,
     ) -> None:
         self.cluster = cluster
         self.workdir = workdir
         self.env = dict(env or {})
+        self._internals = dict(internals or {})
         self.kubeconfigs = dict(kubeconfigs or {})
         self._scheduler_config = scheduler_config or yaml.safe_load(SCHEDULER_CONFIG.read_text())
         workdir.mkdir(parents=True, exist_ok=True)
         self.extender_port, self.scheduler_port = free_ports(2)
-        self.extender = self._python("extender", "BIREME_EXTENDER_PORT", self.extender_port)
+        self.extender = self._python("extender", "BIREME_EXTENDER_ADDRESS", self.extender_port)
         self.scheduler = self._kube_scheduler()
         self._operators: dict[str, Process] = {}
 
-    def operator(self, name: str = "a", env: Mapping[str, str] | None = None) -> Process:
+    def operator(
+        self,
+        name: str = "a",
+        env: Mapping[str, str] | None = None,
+        internals: Mapping[str, float] | None = None,
+    ) -> Process:
         """Return the operator of that name, made (not started) when first asked for.
 
-        ``env`` is added to the stack's own for this operator, now and at later starts. Its port
-        (metrics, health) is ``env["BIREME_METRICS_PORT"]`` of the returned process.
+        ``env`` and ``internals`` are added to the stack's own for this operator: ``env`` for good,
+        ``internals`` until the next call that names some. The port of the returned process has its
+        metrics and health.
         """
         if name not in self._operators:
             (port,) = free_ports(1)
-            operator = self._python(f"operator-{name}", "BIREME_METRICS_PORT", port)
+            operator = self._python(f"operator-{name}", "BIREME_METRICS_ADDRESS", port)
             self._operators[name] = operator
-        self._operators[name].env.update(env or {})
-        return self._operators[name]
+        operator = self._operators[name]
+        operator.env.update(env or {})
+        if internals is not None:
+            operator.command[:] = command("bireme_operator", {**self._internals, **internals})
+        return operator
 
     @property
     def processes(self) -> list[Process]:
@@ -92,12 +104,12 @@ class BiremeStack:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def _python(self, name: str, port_setting: str, port: int) -> Process:
+    def _python(self, name: str, address_setting: str, port: int) -> Process:
         kubeconfig = self.kubeconfigs.get(name, self.cluster.kubeconfig)
-        own = {"KUBECONFIG": str(kubeconfig), port_setting: str(port)}
+        own = {"KUBECONFIG": str(kubeconfig), address_setting: f"127.0.0.1:{port}"}
         return Process(
             name,
-            [sys.executable, "-m", f"bireme_{name.partition('-')[0]}"],
+            command(f"bireme_{name.partition('-')[0]}", self._internals),
             log_path=self.workdir / f"{name}.log",
             ready_url=f"http://127.0.0.1:{port}/readyz",
             env={**self.env, **own},

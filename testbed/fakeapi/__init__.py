@@ -1,11 +1,11 @@
 """An API server in miniature, in process: versions, history, preconditions, pages, status, watches.
 
-It has no schemas, admission or controllers, which are tested against a real API server. See
-:class:`testbed.fakeapi.server.FakeApi`.
+It has no schemas and no controllers, which are tested against a real API server. Creations are
+judged by the chart's policy on tickets. See :class:`testbed.fakeapi.server.FakeApi`.
 """
 
 from testbed.fakeapi.faults import Fault, FaultScript, lists, watches, writes
 from testbed.fakeapi.server import FakeApi
-from testbed.fakeapi.store import Refusal
+from testbed.refusal import Refusal
 
 __all__ = ["FakeApi", "Fault", "FaultScript", "Refusal", "lists", "watches", "writes"]

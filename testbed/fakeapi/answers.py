@@ -13,16 +13,18 @@ from typing import Any
 import jsonpatch
 import msgspec
 
+from testbed.cel.policies import judge, ticket_policies
+from testbed.cel.requests import AdmissionRequest, Caller, Check, Surroundings
 from testbed.fakeapi.store import (
     Change,
     Collection,
     Key,
     Object,
-    Refusal,
     Selector,
     Store,
     merge,
 )
+from testbed.refusal import Refusal
 
 
 class Feed:
@@ -297,6 +299,14 @@ def address(path: str) -> Address:
     return Address(resource, part["namespace"], part["name"], part["subresource"])
 
 
+def _no_rights(user: Caller, check: Check) -> bool:
+    raise LookupError(f"the fake API server has no rights of {user.name}: {dict(check)}")
+
+
+def _no_objects(kind: str, namespace: str) -> list[Object]:
+    raise LookupError(f"the fake API server gives policies no {kind} of {namespace}")
+
+
 class Answers:
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -310,8 +320,8 @@ class Answers:
         """The same of where they may create."""
         self.user: dict[str, Any] = {"username": "ann", "groups": ["readers"]}
         """Whose every request is."""
-        self.has_ticket_policy = True
-        """Whether a ticket that names somebody else is refused."""
+        self.policies: Sequence[Object] = ticket_policies()
+        """Admission policies and bindings, which judge creations; none may ask the authorizer."""
         self._pages: dict[str, tuple[int, list[Object]]] = {}
         self._tokens = itertools.count(1)
 
@@ -334,7 +344,7 @@ class Answers:
             case "POST" if at.resource in _REVIEWS:
                 return 201, self._review(at.resource, content)
             case "POST":
-                self._refuse_forged_ticket(at.resource, content)
+                self._judge(at, content)
                 # Kinds with a status subresource ignore a status at creation.
                 content.pop("status", None)
                 key = (at.namespace, content.get("metadata", {}).get("name", ""))
@@ -356,14 +366,28 @@ class Answers:
             return {**content, "status": {"allowed": self._may(content["spec"])}}
         return review(self.store, content)
 
-    def _refuse_forged_ticket(self, resource: str, content: Object) -> None:
-        if resource != TICKETS or not self.has_ticket_policy:
-            return
-        spec = content["spec"]
-        said = {"username": spec["user"], **{k: spec[k] for k in ("groups", "extra") if k in spec}}
-        if said != self.user:
-            words = "ValidatingAdmissionPolicy 'bireme-tickets' denied request: a ticket names"
-            raise Refusal(403, "Forbidden", f"tickets is forbidden: {words} its own creator")
+    def _judge(self, at: Address, content: Object) -> None:
+        """Raise a Refusal where a policy denies the creation of ``content``."""
+        prefix, _, resource = at.resource.rpartition("/")
+        *_, group, version = prefix.split("/")
+        request = AdmissionRequest(
+            operation="CREATE",
+            group="" if group == "api" else group,
+            version=version,
+            resource=resource,
+            kind=content.get("kind", ""),
+            namespace=at.namespace,
+            name=content.get("metadata", {}).get("name", ""),
+            user=Caller(
+                self.user["username"],
+                tuple(self.user.get("groups", ())),
+                self.user.get("uid", ""),
+                self.user.get("extra", {}),
+            ),
+            object=content,
+        )
+        namespaces = {at.namespace: {"metadata": {"name": at.namespace}}}
+        judge(self.policies, request, Surroundings(namespaces, _no_rights, _no_objects))
 
     def _may(self, spec: Object) -> bool:
         asked = spec["resourceAttributes"]

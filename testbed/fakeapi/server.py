@@ -25,7 +25,8 @@ from testbed.fakeapi.answers import (
     status_object,
 )
 from testbed.fakeapi.faults import DRY_RUN, Fault, FaultScript
-from testbed.fakeapi.store import Change, Object, Refusal, Selector, Store
+from testbed.fakeapi.store import Change, Object, Selector, Store
+from testbed.refusal import Refusal
 
 
 def kubeconfig_of(server: str, token: str | None = None) -> Object:

@@ -11,17 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 from bireme.kube import crd, names
+from testbed.refusal import Refusal
 
 Object = dict[str, Any]
 Key = tuple[str, str]
-
-
-class Refusal(Exception):  # noqa: N818  # it becomes a Status object, not a traceback
-    """The request is answered with ``status`` and ``reason``."""
-
-    def __init__(self, status: int, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.status, self.reason, self.message = status, reason, message
 
 
 @dataclass(frozen=True, slots=True)

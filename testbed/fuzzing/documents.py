@@ -16,9 +16,9 @@ from bireme.kube import device_selectors, disruption_budgets, envelopes, quantit
 from bireme.kube.credentials import CredentialsError, CredentialSource
 from bireme.replay.reader import open_record
 from bireme.settings_source import parse, read
-from bireme.simulator.errors import TraceError
-from bireme.simulator.traces import job_logs, series
 from bireme.testing import a_gang, a_node, a_snapshot, a_task
+from bireme_lab.simulator.errors import TraceError
+from bireme_lab.simulator.traces import job_logs, series
 from bireme_operator.settings import OperatorSettings
 from testbed.recordings import record
 from testbed.scenario.manifests import disruption_budget, task, training_job

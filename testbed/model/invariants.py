@@ -55,14 +55,21 @@ class DecisionCase:
         return self.overdue_seconds(name) if is_early else 0.0
 
     def first_past_its_bound(self, beside: Container[str] = ()) -> str:
-        """Return the job that passed its bound first, whether it waits or runs; "" for none."""
+        """Return the job that passed its bound first, whether it waits or runs; "" for none.
+
+        Several that passed it at one moment are told apart by their arrival.
+        """
         due = [
-            ((self.now if job["phase"] == "waiting" else job["started"]) - late, name)
+            (
+                (self.now if job["phase"] == "waiting" else job["started"]) - late,
+                self.arrival(name),
+                name,
+            )
             for name, job in self.seen["job"].items()
             if name not in beside and job["phase"] != "leaving" and not self._is_lost(job)
             if (late := self.overdue_seconds(name)) > 0
         ]
-        return min(due, default=(0.0, ""))[1]
+        return min(due, default=(0.0, 0.0, ""))[-1]
 
     def _is_lost(self, job: Thing) -> bool:
         """A waiting job that lost a node goes before the line; one with no place holds nothing."""

@@ -15,7 +15,7 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.ranking import devices
 from bireme.heuristics.sizing import bounds
 from bireme.onnx.sessions import Array, Ask, Shape
-from bireme.rl import encoders
+from bireme.policy_names import BIREME
 from bireme.rl.protocols import Choices
 
 GANG_FACTS = "small-gangs/1"
@@ -110,10 +110,10 @@ def best_size(ask: Ask, gang: Gang) -> dict[str, int]:
 def known() -> Iterator[None]:
     """Let checkpoints ask for these encoders inside the block."""
     tables = (
-        (encoders.ENCODERS["orderer"], GANG_FACTS, GangFacts),
-        (encoders.ENCODERS["placer"], NODE_FACTS, NodeFacts),
-        (encoders.ENCODERS["sizer"], SIZE_FACTS, SizeFacts),
-        (encoders.ENCODERS["sizer"], CHOICE_FACTS, ChoiceFacts),
+        (BIREME.encoders["orderer"], GANG_FACTS, GangFacts),
+        (BIREME.encoders["placer"], NODE_FACTS, NodeFacts),
+        (BIREME.encoders["sizer"], SIZE_FACTS, SizeFacts),
+        (BIREME.encoders["sizer"], CHOICE_FACTS, ChoiceFacts),
     )
     for table, name, found in tables:
         cast(dict[str, str], table)[name] = f"{__name__}:{found.__name__}"

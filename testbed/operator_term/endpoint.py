@@ -1,4 +1,4 @@
-"""What a leading operator tells readers over HTTP: its outlook, and answers to what-if."""
+"""The outlook of a leading operator over HTTP, with its answers to questions."""
 
 import hashlib
 import itertools
@@ -12,14 +12,13 @@ from aiohttp import web
 
 from bireme.kube import names, quantities
 from bireme.kube.client import ApiClient
+from bireme.replay.outlook_reply import PATH
 from bireme.testing import ManualClock
-from bireme_operator import queries, what_if_endpoint
 from bireme_operator.http_callers import AccessReviews, HttpCallers
 from bireme_operator.leader import LeaderTerm
-from bireme_operator.queries import OutlookEndpoint, ReservationsEndpoint
+from bireme_operator.outlook_endpoint import Leading, OutlookEndpoint
 from bireme_operator.term import wall_clock
 from bireme_operator.tickets import TICKET_HEADER, Tickets
-from bireme_operator.what_if_endpoint import Leading, WhatIfEndpoint
 from testbed.fakeapi import FakeApi
 from testbed.scenario.manifests import Manifest, task, training_job
 
@@ -33,7 +32,7 @@ def whole(name: str, namespace: str = "default", **spec: Any) -> Manifest:
 
 
 class Endpoint:
-    """The endpoints of ``term``, None for a standby, and requests to them."""
+    """The endpoint of ``term``, None for a standby, and requests to it."""
 
     def __init__(self, api: FakeApi, client: ApiClient, term: LeaderTerm | None) -> None:
         self.api, self.term, self.clock = api, term, ManualClock()
@@ -41,13 +40,8 @@ class Endpoint:
         who = HttpCallers(self.tickets, AccessReviews(client), self.clock)
         self._sent: dict[str, str] = {}
         self._numbers = itertools.count(1)
-        what_if = WhatIfEndpoint(who, self._leading, self.clock)
-        self.asking = what_if._asking
-        self._made = (
-            OutlookEndpoint(who, self._outlooks, wall_clock),
-            ReservationsEndpoint(who, self._outlooks),
-            what_if,
-        )
+        self._made = OutlookEndpoint(who, self._leading, wall_clock, self.clock)
+        self.asking = self._made._asking
         self._session = aiohttp.ClientSession()
         self._url = ""
 
@@ -57,9 +51,6 @@ class Endpoint:
         assert found is not None
         return found
 
-    def _outlooks(self) -> Any:
-        return None if self.term is None else self.term.outlooks
-
     def _leading(self) -> Leading | None:
         if self.term is None or self.term.outlooks is None:
             return None
@@ -68,14 +59,13 @@ class Endpoint:
     @asynccontextmanager
     async def served(self) -> AsyncIterator["Endpoint"]:
         app = web.Application()
-        for made in self._made:
-            made.add_to(app)
+        self._made.add_to(app)
         runner = web.AppRunner(app)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
         host, port = runner.addresses[0]
-        self._url = f"http://{host}:{port}"
+        self._url = f"http://{host}:{port}{PATH}"
         try:
             yield self
         finally:
@@ -101,22 +91,18 @@ class Endpoint:
 
     async def ask(self, who: str, *namespaces: str) -> tuple[int, dict[str, Any]]:
         """Return status and body of the outlook for ``who``."""
-        return await self._get(queries.OUTLOOK_PATH, self.headers(who), namespaces)
+        return await self._get(self.headers(who), namespaces)
 
     async def present(self, header: str) -> tuple[int, dict[str, Any]]:
         """Return status and body of the outlook for whoever sends ``header``."""
-        return await self._get(queries.OUTLOOK_PATH, {TICKET_HEADER: header}, ())
-
-    async def reservations(self, who: str, *namespaces: str) -> tuple[int, dict[str, Any]]:
-        """Return status and body of the reservations for ``who``."""
-        return await self._get(queries.RESERVATIONS_PATH, self.headers(who), namespaces)
+        return await self._get({TICKET_HEADER: header}, ())
 
     async def _get(
-        self, path: str, sent: dict[str, str], namespaces: Sequence[str]
+        self, sent: dict[str, str], namespaces: Sequence[str]
     ) -> tuple[int, dict[str, Any]]:
         self.clock.advance(1.0)  # one in a second
         params = [("namespace", name) for name in namespaces]
-        async with self._session.get(self._url + path, params=params, headers=sent) as answer:
+        async with self._session.get(self._url, params=params, headers=sent) as answer:
             return answer.status, await answer.json()
 
     async def gangs(self, who: str, *namespaces: str) -> list[str]:
@@ -127,8 +113,7 @@ class Endpoint:
     async def post(self, who: str, body: bytes) -> tuple[int, dict[str, Any]]:
         """Return status and body of the answer to a what-if question of ``who``."""
         self.clock.advance(1.0)
-        url = self._url + what_if_endpoint.PATH
-        async with self._session.post(url, data=body, headers=self.headers(who)) as answer:
+        async with self._session.post(self._url, data=body, headers=self.headers(who)) as answer:
             return answer.status, await answer.json()
 
 

@@ -19,6 +19,7 @@ from bireme_operator.settings import OperatorSettings
 from bireme_operator.term import TermContext, wall_clock
 from testbed.fakeapi import FakeApi
 from testbed.fakeapi.store import Change, Object
+from testbed.internals import changed, split
 from testbed.objects.facts import gated_pod, node_manifest
 from testbed.scenario.manifests import GPU, Manifest, disruption_budget, queue
 
@@ -27,8 +28,8 @@ PATIENCE_SECONDS = 120.0
 JOBS = names.path("trainingjobs")
 GROUPS = names.path("podgroups")
 PODS = "/api/v1/pods"
-# The default is made for clusters: a test would mostly wait for the next sweep.
-FAST: dict[str, Any] = {"sweep_interval_seconds": 0.2}
+# The real one is made for clusters: a test would mostly wait for the next sweep.
+FAST: dict[str, float] = {"sweep_interval_seconds": 0.2}
 
 
 @asynccontextmanager
@@ -42,23 +43,25 @@ async def leading(
     now: Callable[[], float] = wall_clock,
     default_queue: Manifest | None = None,
     shadow: Manifest | None = None,
-    **settings: Any,
+    **options: Any,
 ) -> AsyncIterator[LeaderTerm]:
     """A term of leadership that ends, by cancellation as by a crash, with the block.
 
     ``fence`` is asked before every write. A term that ends by itself fails the test.
     ``default_queue`` is the spec of the Queue that it makes where there is none, ``shadow`` the
-    checkpoint of the learned shadow that it makes.
+    checkpoint of the learned shadow that it makes. ``options`` are settings and internals.
     """
     client = await ApiClient.connect(api.kubeconfig(folder))
     client.fence = fence
-    chosen = OperatorSettings(**{**FAST, **settings})
+    settings, internals = split({**FAST, **options})
+    chosen = OperatorSettings(**settings)
     decides = scheduling or SchedulingSettings()
     process = (client, chosen, decides, OperatorMetrics())
     given = TermContext(*process, epoch, "test", lambda: None, now=now)
-    term = LeaderTerm(replace(given, queue=default_queue, shadow=shadow))
-    async with running(term, client):
-        yield term
+    with changed(**internals):
+        term = LeaderTerm(replace(given, queue=default_queue, shadow=shadow))
+        async with running(term, client):
+            yield term
 
 
 @asynccontextmanager

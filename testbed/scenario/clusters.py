@@ -16,7 +16,7 @@ from testbed.controlplane.stack import BiremeStack
 from testbed.scenario.manifests import queue
 from testbed.scenario.promises import judged
 
-PATIENT: Final[Mapping[str, str]] = {"BIREME_LEASE_DURATION_SECONDS": "60"}
+PATIENT: Final[Mapping[str, float]] = {"lease_duration_seconds": 60}
 """For stories without a second operator: a machine that stood still for ten seconds ends none."""
 
 
@@ -75,15 +75,16 @@ def gpu_stack(
     *,
     nodes: int = 2,
     gpus: int = 8,
+    internals: Mapping[str, float] | None = None,
     **terms: Any,
 ) -> Iterator[BiremeStack]:
     """Bireme running on a :func:`gpu_cluster`; logs go to ``folder``, ``env`` are its settings.
 
-    A killed operator's lease holds for a minute; ``env`` may shorten it.
+    A killed operator's lease holds for a minute; ``internals`` may shorten it.
     """
     with (
         gpu_cluster(purpose, nodes, gpus, **terms) as cluster,
-        BiremeStack(cluster, folder, {**PATIENT, **(env or {})}) as stack,
+        BiremeStack(cluster, folder, env, internals={**PATIENT, **(internals or {})}) as stack,
     ):
         yield stack.start()
 

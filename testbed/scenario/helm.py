@@ -103,7 +103,6 @@ class Release:
 
 
 BIREME: Final = Release(RELEASE, NAMESPACE)
-_LOCAL: Final = {"BIREME_METRICS_HOST": "127.0.0.1"}
 
 
 def install(
@@ -195,7 +194,7 @@ def programs(cluster: Cluster, folder: Path, release: Release = BIREME) -> Itera
         if env.get("BIREME_CONFIG") != "/etc/bireme/settings.yaml":
             raise AssertionError(f"{name} does not read the settings file: {env}")
     (port,) = free_ports(1)  # of the extender's health; operators have one each
-    env = {**_LOCAL, "BIREME_METRICS_PORT": str(port), "BIREME_CONFIG": str(settings)}
+    env = {"BIREME_METRICS_ADDRESS": f"127.0.0.1:{port}", "BIREME_CONFIG": str(settings)}
     scheduler = config_map(cluster, f"{prefix}-scheduler", namespace)["config.yaml"]
     with BiremeStack(
         cluster,

@@ -25,7 +25,7 @@ TEMPLATE: Final[Manifest] = {
     "allocatable": {"cpu": "95", "memory": "1000Gi", "pods": "110", GPU: str(GPUS_PER_NODE)}
 }
 """Offer of a node of :func:`testbed.controlplane.karpenter.static_pool` or a little less."""
-BRIEF: Final = {"BIREME_LEASE_DURATION_SECONDS": "15"}
+BRIEF: Final = {"lease_duration_seconds": 15}
 """Operators are killed there, and the next one need not wait for a minute."""
 
 
@@ -33,7 +33,7 @@ BRIEF: Final = {"BIREME_LEASE_DURATION_SECONDS": "15"}
 def pool_stack(purpose: str, folder: Path) -> Iterator[BiremeStack]:
     """Bireme and Karpenter on a cluster that has no node until a pool makes some."""
     with (
-        gpu_stack(purpose, folder / "bireme", BRIEF, nodes=0) as stack,
+        gpu_stack(purpose, folder / "bireme", nodes=0, internals=BRIEF) as stack,
         karpenter(stack.cluster, folder / "karpenter"),
     ):
         yield stack

@@ -11,9 +11,10 @@ from bireme.core.settings import SchedulingSettings
 from bireme.kube import quantities
 from bireme.testing import a_node
 from testbed.fakeapi.recording import recorded
-from testbed.fakeapi.store import Object, Refusal, Store
+from testbed.fakeapi.store import Object, Store
 from testbed.history.records import Key
 from testbed.objects.facts import node_manifest
+from testbed.refusal import Refusal
 from testbed.simcluster import objects
 from testbed.simcluster.autoscaler import Autoscaler
 from testbed.simcluster.controllers import Controllers

@@ -9,7 +9,8 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from testbed.fakeapi.store import Key, Object, Refusal
+from testbed.fakeapi.store import Key, Object
+from testbed.refusal import Refusal
 from testbed.simcluster import objects
 from testbed.simcluster.network import Part
 from testbed.simcluster.objects import GROUPS, NODES, PODS

@@ -385,7 +385,7 @@ def held_in_memory(cluster: SimulatedCluster) -> Iterator[str]:
             "busy gangs": term.work.busy,
             "reports under way": term.reports._writing,
             "victims": term.preemptions._stopping,
-            "slots": operator.settings.write_concurrency - term.slots._free,
+            "slots": term.slots.limit - term.slots._free,
         }
         yield from (f"leak: {operator.name} holds {what}: {x}" for what, x in held.items() if x)
 

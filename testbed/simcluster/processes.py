@@ -109,8 +109,7 @@ class OperatorProcess(Process):
     """The operator around lease and term, its own kinds brought by reflectors."""
 
     term: LeaderTerm | None = None
-    # No process can be started in simulated time, as playing a moment of a shadow forward would.
-    settings = OperatorSettings(node_lost_seconds=20.0, shadow_interval_seconds=0)
+    settings = OperatorSettings(node_lost_seconds=20.0)
 
     async def _live(self) -> None:
         ended = asyncio.Event()
@@ -121,7 +120,6 @@ class OperatorProcess(Process):
             self.settings.lease_namespace,
             names.OPERATOR_LEASE,
             identity,
-            duration_seconds=self.settings.lease_duration_seconds,
             clock=clock.monotonic,
             wall_clock=clock.date,
         )
@@ -142,6 +140,7 @@ class OperatorProcess(Process):
                     clock.monotonic,
                     clock.wall,
                     ReflectedResources(client, clock.monotonic),
+                    samples_shadows=False,
                 )
             )
             tasks.append(asyncio.create_task(self._lead(self.term, ended)))
@@ -177,7 +176,7 @@ class ExtenderProcess(Process):
         metrics = ExtenderMetrics()
         scorers = ScorerLoader("", metrics)
         state = ClusterState(self.scheduling, policies=scorers.known)
-        cache = ClusterCache(self.client(), state, 90.0, clock=clock, on_plan=waits.notify)
+        cache = ClusterCache(self.client(), state, clock=clock, on_plan=waits.notify)
         self._verbs = Verbs(state, waits, metrics, cache, lambda: scorers.scorer)
         try:
             await cache.run()

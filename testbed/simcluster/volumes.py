@@ -8,7 +8,7 @@ share some of these, or have one that is made for the first of their pods.
 from collections.abc import Iterable
 from random import Random
 
-from testbed.fakeapi.store import Key, Object, Refusal, Store
+from testbed.fakeapi.store import Key, Object, Store
 from testbed.objects.volumes import (
     HOSTNAME,
     claim,
@@ -17,6 +17,7 @@ from testbed.objects.volumes import (
     storage_class,
     volume,
 )
+from testbed.refusal import Refusal
 from testbed.simcluster import objects
 
 CLAIMS = "/api/v1/persistentvolumeclaims"

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from bireme.core.resources import FloatArray
-from bireme.training.distributions import ActionDistribution, MaskedCategorical
-from bireme.training.networks import ActorCritic, Tensors
-from bireme.training.vec_env import Actions, EnvStep, Observation
+from bireme_lab.training.distributions import ActionDistribution, MaskedCategorical
+from bireme_lab.training.networks import ActorCritic, Tensors
+from bireme_lab.training.vec_env import Actions, EnvStep, Observation
 
 LONGEST = 200
 _GRAVITY, _CART_MASS, _POLE_MASS, _HALF_LENGTH = 9.8, 1.0, 0.1, 0.5

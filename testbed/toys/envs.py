@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from bireme.core.resources import FloatArray, IntArray
-from bireme.training.vec_env import Actions, EnvStep, Observation
+from bireme_lab.training.vec_env import Actions, EnvStep, Observation
 
 CHOICES = 4
 """Number of choices of Echo, Late and Pair."""

@@ -1,6 +1,6 @@
 """A callback that takes note of everything and never ends learning."""
 
-from bireme.training.algorithm import LearningProgress
+from bireme_lab.training.algorithm import LearningProgress
 
 
 class Notes:

@@ -3,14 +3,14 @@
 import torch
 from torch import Tensor, nn
 
-from bireme.training.distributions import (
+from bireme_lab.training.distributions import (
     ActionDistribution,
     DiagonalGaussian,
     FullGaussian,
     JointDistribution,
     MaskedCategorical,
 )
-from bireme.training.networks import ActorCritic, Tensors
+from bireme_lab.training.networks import ActorCritic, Tensors
 from testbed.toys.envs import CHOICES
 
 

@@ -12,10 +12,10 @@ from safetensors.torch import save_file
 
 from bireme.core.errors import SettingError
 from bireme.rl.checkpoint import Checkpoint
-from bireme.training.distributed import rank
-from bireme.training.ppo import PPO, PPOConfig
-from bireme.training.recipes import Results
-from bireme.training.runs import TrainingRun
+from bireme_lab.training.distributed import rank
+from bireme_lab.training.ppo import PPO, PPOConfig
+from bireme_lab.training.recipes import Results
+from bireme_lab.training.runs import TrainingRun
 from testbed.networks.checkpoints import write
 from testbed.toys.envs import Echo
 from testbed.toys.policies import Echoing

@@ -1,13 +1,7 @@
-"""The chart: what it renders, refuses and is allowed, by Helm and by the real API server.
-
-``tests/golden/chart/default.yaml`` is what it renders by default, CRDs and dashboards aside. After
-a change that is meant, write it anew: helm template bireme charts/bireme -n bireme-system
---set crds.enabled=false,monitoring.dashboards.enabled=false > tests/golden/chart/default.yaml
-"""
+"""The chart: what it renders, refuses and is allowed, by Helm and by the real API server."""
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,13 +9,12 @@ import yaml
 
 from testbed.controlplane.api import Manifest
 from testbed.controlplane.cluster import Cluster
+from testbed.scenario import renderings
 from testbed.scenario.helm import CHART, Helm, pods_of
 from testbed.scenario.manifests import queue
+from testbed.scenario.renderings import WITHOUT_CRDS
 
 pytestmark = pytest.mark.cluster
-
-GOLDEN = Path(__file__).parents[1] / "golden" / "chart" / "default.yaml"
-WITHOUT_CRDS = "--set=crds.enabled=false,monitoring.dashboards.enabled=false"
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +39,8 @@ def test_chart_passes_the_linter(helm: Helm) -> None:
 
 
 def test_chart_renders_what_was_reviewed(helm: Helm) -> None:
-    assert helm.template(WITHOUT_CRDS) == GOLDEN.read_text(), __doc__
+    for path, text in renderings.render(helm).items():
+        assert text == path.read_text(), renderings.__doc__
 
 
 def test_every_crd_is_in_the_chart_and_is_kept_when_the_release_goes(helm: Helm) -> None:

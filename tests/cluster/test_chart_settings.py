@@ -31,15 +31,16 @@ def settings_of(text: str) -> Manifest:
 
 def test_settings_of_the_values_reach_the_programs_beside_what_the_chart_sets(helm: Helm) -> None:
     text = helm.template(
-        "--set=operator.settings.recordFileBytes=134217728,scheduling.orderer=fifo",
+        "--set=operator.settings.nodeLostSeconds=60,scheduling.orderer=fifo",
         "--set=operator.progress.enabled=true,operator.progress.caConfigMap=ca",
         "--set=operator.progress.certificateSecret=tls",
     )
     settings = settings_of(text)
-    assert settings["operator"].pop("recordFileBytes") == 134217728
+    assert settings["operator"].pop("nodeLostSeconds") == 60
     assert settings["operator"]["leaseNamespace"] == "bireme-system"
     assert settings["scheduling"] == {"orderer": "fifo"}
-    assert settings["extender"]["extenderHost"] == "127.0.0.1"
+    assert settings["extender"]["extenderAddress"] == "127.0.0.1:8888"
+    assert settings["operator"]["progressAddress"] == "https://0.0.0.0:8082/etc/bireme-progress"
     # Nobody would read these in the values: the schema knows them not.
     for cls, section in ((OperatorSettings, "operator"), (ExtenderSettings, "extender")):
         assert set(settings[section]) == {to_camel(name) for name in schema.SET_BY_CHART[cls]}
@@ -52,10 +53,11 @@ def test_settings_of_the_values_reach_the_programs_beside_what_the_chart_sets(he
         ("scheduling.userWeight=-1", "at '/scheduling/userWeight': minimum: got -1, want 0"),
         ("scheduling.waitBound=5", "at '/scheduling': additional properties 'waitBound' not"),
         ("scheduling.topologyLevels={a,a}", "at '/scheduling/topologyLevels': items at 0 and 1"),
-        ("operator.settings.logLevel=loud", "at '/operator/settings/logLevel': value must be one"),
-        ("operator.settings.recordFiles=few", "at '/operator/settings/recordFiles': got string"),
-        ("operator.settings.metricsPort=1", "additional properties 'metricsPort' not allowed"),
-        ("scheduler.extender.settings.planWaitSeconds=2", "maximum: got 2, want 1"),
+        ("program.logLevel=loud", "at '/program/logLevel': value must be one of"),
+        ("operator.settings.maxGraceSeconds=few", "at '/operator/settings/maxGraceSeconds': got"),
+        ("operator.settings.metricsAddress=a:1", "additional properties 'metricsAddress' not"),
+        ("operator.settings.sweepIntervalSeconds=2", "properties 'sweepIntervalSeconds' not"),
+        ("scheduler.extender.settings.logLevel=debug", "additional properties 'settings' not"),
         ("defaultQueue.spec.limt=5", "at '/defaultQueue/spec': additional properties 'limt' not"),
         ("learnedShadow.checkpoint.name=../x", "at '/learnedShadow/checkpoint/name': '../x' does"),
         ("defaultQueue.spec.userPriority=101", "at '/defaultQueue/spec/userPriority': maximum"),
@@ -109,8 +111,7 @@ def test_policies_of_ones_own_may_be_named(helm: Helm, orderer: str) -> None:
 def test_both_programs_look_for_checkpoints_where_their_volume_is_mounted(helm: Helm) -> None:
     volume = "--set=checkpoints.volume.persistentVolumeClaim.claimName=trained"
     before, after = (settings_of(helm.template(*flags)) for flags in ((), (volume,)))
-    for program in ("operator", "extender"):
-        before[program]["checkpointDirectory"] = "/var/lib/bireme/checkpoints"
+    before["program"] = {"checkpointDirectory": "/var/lib/bireme/checkpoints"}
     assert after == before
 
 

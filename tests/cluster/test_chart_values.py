@@ -17,12 +17,11 @@ from bireme.kube.api.training_job import TrainingJob
 from testbed.controlplane.api import Manifest
 from testbed.controlplane.cluster import Cluster
 from testbed.scenario.helm import CHART, Helm, pods_of
+from testbed.scenario.renderings import COMPONENTS, every_value, with_switches
 
 pytestmark = pytest.mark.cluster
 
-EVERY_VALUE = Path(__file__).parents[1] / "golden" / "chart" / "every-value.yaml"
 WITHOUT_CRDS = "--set=crds.enabled=false"
-COMPONENTS = ("operator", "scheduler", "forecast")
 # Maps that a reader sets as a whole.
 WHOLE = {"spec", "resources", "labels", "podSecurityContext", "containerSecurityContext"}
 
@@ -36,11 +35,6 @@ def rendered(helm: Helm, values: Manifest, *flags: str) -> list[Manifest]:
     """What the chart renders with these values, the CRDs left out."""
     flags = (WITHOUT_CRDS, *flags, *(f"--set-json={k}={json.dumps(v)}" for k, v in values.items()))
     return [m for m in yaml.safe_load_all(helm.template(*flags)) if m]
-
-
-def every_value() -> Manifest:
-    values: Manifest = yaml.safe_load(EVERY_VALUE.read_text())
-    return values
 
 
 def of_kind(manifests: list[Manifest], kind: str) -> list[Manifest]:
@@ -209,7 +203,7 @@ def test_names_namespace_and_labels_are_those_that_values_give(helm: Helm) -> No
     assert {(each["app.kubernetes.io/name"], each["cost-centre"]) for each in labels} == {
         ("gangs", "42")
     }
-    # By which `bireme drain` finds the operator's settings.
+    # By which `bireme maintenance plan` finds the operator's settings.
     assert {each["app.kubernetes.io/part-of"] for each in labels} == {"bireme"}
     assert "bireme-system" not in yaml.safe_dump_all(given)
 
@@ -402,23 +396,6 @@ def test_every_value_changes_what_is_rendered(helm: Helm, tmp_path: Path) -> Non
         if not is_read and render(without(shown, place)) == plain:
             unread.append(".".join(place))
     assert unread == []
-
-
-def with_switches(values: Manifest) -> Manifest:
-    """The same with everything that can be left out installed, and nothing hidden."""
-    shown = copy.deepcopy(values)
-    shown["global"] = {}
-    shown["operator"]["mode"] = "Apply"
-    shown["defaultQueue"]["create"] = shown["learnedShadow"]["create"] = True
-    shown["priorityAndFairness"]["enabled"] = shown["networkPolicies"]["enabled"] = True
-    shown["admission"]["enforce"]["enabled"] = shown["admission"]["operator"]["enabled"] = True
-    shown["forecast"]["enabled"] = shown["monitoring"]["dashboards"]["enabled"] = True
-    for component in COMPONENTS:
-        shown[component]["serviceAccount"]["create"] = True
-        shown[component].get("podDisruptionBudget", {})["enabled"] = True
-        shown[component]["image"]["digest"] = ""
-    shown["scheduler"]["extender"]["image"]["digest"] = ""
-    return shown
 
 
 def leaves(values: Manifest, *path: str) -> Iterator[tuple[str, ...]]:

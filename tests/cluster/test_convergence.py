@@ -22,7 +22,8 @@ from testbed.scenario.tenant import Tenant, nodes_of
 
 pytestmark = pytest.mark.cluster
 
-SETTINGS = {"BIREME_LEASE_DURATION_SECONDS": "5", "BIREME_NODE_LOST_SECONDS": "3"}
+SETTINGS = {"BIREME_NODE_LOST_SECONDS": "3"}
+SHORT_LEASE = {"lease_duration_seconds": 5}
 OUTAGE_SECONDS = 8.0
 RUN = {"wide": 12, "small": 4, "late": 2, "guests": 2}
 """Gangs that there is room for, and their pods; ``huge`` is larger than the cluster, and waits."""
@@ -34,7 +35,8 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BiremeStack]:
     with ExitStack() as open_until_end:
         enter = open_until_end.enter_context
         cluster = enter(gpu_cluster("convergence", nodes=3))
-        programs = BiremeStack(cluster, tmp_path_factory.mktemp("stack"), SETTINGS)
+        folder = tmp_path_factory.mktemp("stack")
+        programs = BiremeStack(cluster, folder, SETTINGS, internals=SHORT_LEASE)
         enter(programs).start()
         enter(Keeper(programs.processes))
         yield programs

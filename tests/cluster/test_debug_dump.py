@@ -22,15 +22,16 @@ pytestmark = pytest.mark.cluster
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BiremeStack]:
     env = {
         "BIREME_DEBUG_DUMP": "true",
-        "BIREME_METRICS_HOST": "0.0.0.0",  # noqa: S104  # as in a pod
         "BIREME_LEASE_NAMESPACE": SYSTEM,
     }
     folder = tmp_path_factory.mktemp("stack")
     with (
         gpu_cluster("dump", 2, 8) as cluster,
-        BiremeStack(cluster, folder, {**PATIENT, **env}) as stack,
+        BiremeStack(cluster, folder, env, internals=PATIENT) as stack,
     ):
-        serve_leader(cluster, own_address(), int(stack.operator().env["BIREME_METRICS_PORT"]))
+        operator = stack.operator()
+        operator.env["BIREME_METRICS_ADDRESS"] = f"0.0.0.0:{operator.port}"  # as in a pod
+        serve_leader(cluster, own_address(), operator.port)
         yield stack.start()
 
 

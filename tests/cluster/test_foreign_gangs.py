@@ -26,12 +26,12 @@ pytestmark = pytest.mark.cluster
 
 SEEN = annotations(duration="6s")
 """Long enough that a slow machine sees it run."""
-QUICK = {"BIREME_STATUS_REFRESH_SECONDS": "1"}
+QUICK = {"status_refresh_seconds": 1.0}
 
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BiremeStack]:
-    with gpu_stack("foreign", tmp_path_factory.mktemp("stack"), QUICK) as stack:
+    with gpu_stack("foreign", tmp_path_factory.mktemp("stack"), internals=QUICK) as stack:
         yield stack
 
 

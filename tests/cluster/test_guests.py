@@ -22,7 +22,6 @@ from testbed.scenario.waiting import always
 pytestmark = pytest.mark.cluster
 
 HURRIED = {
-    "BIREME_STATUS_REFRESH_SECONDS": "1",
     "BIREME_BIND_TIMEOUT_SECONDS": "3",
     "BIREME_NODE_LOST_SECONDS": "3",
 }
@@ -30,7 +29,8 @@ HURRIED = {
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BiremeStack]:
-    with gpu_stack("guests", tmp_path_factory.mktemp("stack"), HURRIED) as stack:
+    folder, often = tmp_path_factory.mktemp("stack"), {"status_refresh_seconds": 1.0}
+    with gpu_stack("guests", folder, HURRIED, internals=often) as stack:
         yield stack
 
 

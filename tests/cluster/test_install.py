@@ -321,7 +321,7 @@ def test_kube_scheduler_tells_its_metrics_and_nothing_else_without_a_token(
     assert version is not None
     # By these the alert BiremeSchedulerVersion tells it apart and compares it.
     assert 'scheduler_schedule_attempts_total{profile="bireme",result="scheduled"}' in text
-    port = installed.operator().env["BIREME_METRICS_PORT"]
+    port = installed.operator().port
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
         same = f'bireme_kubernetes_info{{major="{version[1]}",minor="{version[2]}"}} 1.0'
         assert same in answer.read().decode()
@@ -365,9 +365,9 @@ def test_an_upgrade_touches_no_running_pod(
     submitted(tenant, training_job("long", task("worker", 2, gpus=1)))
     tenant.await_phase("long", "Running")
     before = uids_of(tenant.pods())
-    install(installed.cluster, helm, "--set=operator.settings.statusRefreshSeconds=5")
+    install(installed.cluster, helm, "--set=operator.settings.bindTimeoutSeconds=50")
     settings = config_map(installed.cluster, "bireme-settings")["settings.yaml"]
-    assert "statusRefreshSeconds: 5" in settings
+    assert "bindTimeoutSeconds: 50" in settings
     operator = installed.operator()
     operator.terminate()
     operator.start()

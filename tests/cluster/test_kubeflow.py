@@ -36,10 +36,12 @@ _SHAPES: Final = {
 
 
 @contextmanager
-def kubeflow_stack(purpose: str, folder: Path, env: dict[str, str]) -> Iterator[BiremeStack]:
+def kubeflow_stack(
+    purpose: str, folder: Path, internals: dict[str, float]
+) -> Iterator[BiremeStack]:
     """Bireme and Kubeflow's controllers on two nodes of eight GPUs."""
     with (
-        gpu_stack(purpose, folder / "bireme", env) as stack,
+        gpu_stack(purpose, folder / "bireme", internals=internals) as stack,
         training_operator(stack.cluster, folder / "kubeflow"),
     ):
         yield stack
@@ -100,7 +102,7 @@ pytestmark = pytest.mark.cluster
 
 SEEN = annotations(duration="6s")
 """Long enough that a slow machine sees it run."""
-QUICK = {"BIREME_STATUS_REFRESH_SECONDS": "1"}
+QUICK = {"status_refresh_seconds": 1.0}
 
 
 @pytest.fixture(scope="module")

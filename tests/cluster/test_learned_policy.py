@@ -67,10 +67,10 @@ def stack(
     env = {
         "BIREME_CHECKPOINT_DIRECTORY": str(trained),
         "BIREME_RECORD_DIRECTORY": str(records),
-        "BIREME_STATUS_REFRESH_SECONDS": "1",
         "BIREME_RESIZE_SETTLE_SECONDS": "1",
     }
-    with gpu_stack("learned", tmp_path_factory.mktemp("stack"), env, nodes=4) as stack:
+    folder, often = tmp_path_factory.mktemp("stack"), {"status_refresh_seconds": 1.0}
+    with gpu_stack("learned", folder, env, nodes=4, internals=often) as stack:
         yield stack
 
 
@@ -118,7 +118,7 @@ def started(records: Path, name: str) -> RecordedCycle:
     raise AssertionError(f"no recorded cycle started {name}")
 
 
-def sample(port: str, metric: str) -> float:
+def sample(port: int, metric: str) -> float:
     """A metric of a program by its whole name, labels included; 0 before there is any."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
         lines = answer.read().decode().splitlines()
@@ -126,7 +126,7 @@ def sample(port: str, metric: str) -> float:
 
 
 def operator_sample(stack: BiremeStack, metric: str) -> float:
-    return sample(stack.operator().env["BIREME_METRICS_PORT"], metric)
+    return sample(stack.operator().port, metric)
 
 
 def test_another_checkpoint_places_as_the_library_predicts_without_a_restart(
@@ -289,17 +289,17 @@ def best_nodes(moment: RecordedCycle, checkpoint: Path) -> set[str]:
 def score_mode(stack: BiremeStack) -> Iterator[None]:
     """An operator that pins nothing, as after starts that failed."""
     stack.operator().terminate()
-    stack.operator(env={"BIREME_MAX_BIND_FAILURES": "0"}).start().wait_ready()
+    stack.operator(internals={"max_pinned_failures": 0}).start().wait_ready()
     yield
     stack.operator().terminate()
-    stack.operator(env={"BIREME_MAX_BIND_FAILURES": "3"}).start().wait_ready()
+    stack.operator(internals={}).start().wait_ready()
 
 
 @pytest.mark.usefixtures("score_mode")
 def test_pods_in_score_mode_go_where_the_learned_placer_scores_highest(
     tenant: Tenant, stack: BiremeStack, trained: Path, records: Path
 ) -> None:
-    port = stack.extender.env["BIREME_EXTENDER_PORT"]
+    port = stack.extender.port
     for generation, name in enumerate(("fullest", "emptiest"), 1):
         loads, calls = sample(port, LOADS), sample(port, CALLS)
         use(tenant, name, generation)

@@ -46,8 +46,8 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxiedStack]
         scheduler = enter(FaultProxy(cluster.kubeconfig))
         kubeconfigs = {"operator-a": operator.kubeconfig, "kube-scheduler": scheduler.kubeconfig}
         folder = tmp_path_factory.mktemp("stack")
-        env = {"BIREME_STATUS_REFRESH_SECONDS": "1"}
-        stack = enter(BiremeStack(cluster, folder, env, kubeconfigs))
+        often = {"status_refresh_seconds": 1.0}
+        stack = enter(BiremeStack(cluster, folder, kubeconfigs=kubeconfigs, internals=often))
         yield ProxiedStack(stack.start(), operator, scheduler)
 
 

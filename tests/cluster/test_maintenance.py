@@ -36,7 +36,7 @@ def test_what_would_outlast_the_start_keeps_off_and_what_is_there_then_moves_onc
     (node,) = set(nodes_of(tenant.pods("there")).values())
     (other,) = {"gpu-00", "gpu-01"} - {node}
     # Every node is announced: nothing of unknown length starts, nothing is moved yet.
-    maintenance(tenant, node, other, "--from=1h", "--until=3h")
+    maintenance(tenant, "announce", node, other, "--from=1h", "--until=3h")
     tenant.create(
         training_job("long", task("worker", 2)),
         training_job("short", task("worker", 2), estimatedDuration="5m"),
@@ -44,18 +44,18 @@ def test_what_would_outlast_the_start_keeps_off_and_what_is_there_then_moves_onc
     tenant.await_phase("short", "Running")
     assert set(nodes_of(tenant.pods("short")).values()) == {other}
     tenant.await_reason("long", "MaintenanceAhead")
-    maintenance(tenant, other, "--cancel")
+    maintenance(tenant, "cancel", other)
     tenant.await_phase("long", "Running")
     for name in ("short", "long"):
         tenant.delete("TrainingJob", name)
     # It begins where the job is: that one moves, and stays where it went.
-    maintenance(tenant, node, "--until=2h")
+    maintenance(tenant, "announce", node, "--until=2h")
     tenant.eventually(
         lambda: set(nodes_of(tenant.pods("there")).values()), lambda nodes: nodes == {other}
     )
     moved = tenant.await_phase("there", "Running")
     assert (moved["attempt"], moved["interruptions"]) == (1, 1)
-    maintenance(tenant, node, "--cancel")
+    maintenance(tenant, "cancel", node)
     always(lambda: tenant.status("there")["attempt"], lambda n: n == 1, 3.0, what="moved once")
 
 

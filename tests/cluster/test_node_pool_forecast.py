@@ -81,7 +81,7 @@ def test_demand_that_rises_every_day_finds_its_nodes_there(
 ) -> None:
     tenant.create(*static_pool("daily", delay=f"{DELAY_SECONDS}s"), pool_scaler("daily"))
     tenant.patch("NodePoolScaler", "daily", {"status": recorded_status(busy_around_now)}, "status")
-    nightly("--pool", "daily")
+    nightly("daily")
     before = await_nodes(tenant, "daily", 3)
     began = time.monotonic()
     tenant.create(pool_job("morning", "daily", nodes=3))
@@ -95,7 +95,7 @@ def test_stranger_is_shown_what_the_pool_will_do_tomorrow_and_why(
 ) -> None:
     tenant.create(*static_pool("shown"), pool_scaler("shown"))
     tenant.patch("NodePoolScaler", "shown", {"status": recorded_status(busy_around_now)}, "status")
-    nightly("--pool", "shown")
+    nightly("shown")
     tenant.eventually(lambda: tenant.status("shown", "NodePoolScaler").get("floor") == 3)
     heading, line = tenant.cluster.kubectl("get", "bnps", "shown").splitlines()
     for column in ("MODE", "NODES", "FLOOR", "TOMORROW", "MODEL", "SKILL", "WHY"):

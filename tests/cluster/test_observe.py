@@ -42,7 +42,7 @@ class Observed:
         return [line for line in map(json.loads, lines) if line["event"].startswith("would")]
 
     def metric(self, series: str) -> float | None:
-        port = self.operator.env["BIREME_METRICS_PORT"]
+        port = self.operator.port
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
             found = [line.rpartition(" ") for line in answer.read().decode().splitlines()]
         return next((float(value) for name, _, value in found if name == f"bireme_{series}"), None)
@@ -57,7 +57,7 @@ def observed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Observed]:
         FaultProxy(cluster.kubeconfig, is_counted=lambda method, _: method in CHANGES) as proxy,
     ):
         cluster.add_nodes(fake_nodes(2, gpus=8, racks=2))
-        install(cluster, helm, "--set=operator.mode=Observe,operator.settings.logLevel=debug")
+        install(cluster, helm, "--set=operator.mode=Observe,program.logLevel=debug")
         settings = folder / "settings.yaml"
         settings.write_text(config_map(cluster, "bireme-settings")["settings.yaml"])
         where = f"--namespace={NAMESPACE}"
@@ -65,7 +65,7 @@ def observed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Observed]:
         own = folder / "kubeconfig"
         own.write_text(yaml.safe_dump(kubeconfig({"server": proxy.url}, {"token": token})))
         cluster.kubectl("apply", "-f", "-", input=json.dumps(queue("default")))
-        env = {"BIREME_CONFIG": str(settings), "BIREME_METRICS_HOST": "127.0.0.1"}
+        env = {"BIREME_CONFIG": str(settings)}
         with BiremeStack(cluster, folder / "stack", env, {"operator-a": own}) as stack:
             operator = stack.operator()
             operator.start()

@@ -67,13 +67,16 @@ def stack(modules: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[B
     """Sixteen GPUs on two nodes."""
     env = {
         "PYTHONPATH": f"{modules}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
-        "BIREME_STATUS_REFRESH_SECONDS": "1",
-        "BIREME_SWEEP_INTERVAL_SECONDS": "0.5",
-        # An outcome of forty moments takes seven hours with the defaults.
-        "BIREME_SHADOW_INTERVAL_SECONDS": "0.1",
-        "BIREME_SHADOW_CORE_SHARE": "1",
     }
-    with gpu_stack("rollout", tmp_path_factory.mktemp("stack"), env, nodes=2) as stack:
+    internals = {
+        "status_refresh_seconds": 1.0,
+        "sweep_interval_seconds": 0.5,
+        # An outcome of forty moments takes seven hours with the real values.
+        "shadow_interval_seconds": 0.1,
+        "shadow_core_share": 1.0,
+    }
+    folder = tmp_path_factory.mktemp("stack")
+    with gpu_stack("rollout", folder, env, nodes=2, internals=internals) as stack:
         yield stack
 
 
@@ -99,7 +102,7 @@ def nodes(tenant: Tenant, name: str, **spec: str) -> set[str]:
 
 
 def metrics_of(stack: BiremeStack) -> list[str]:
-    port = stack.operator().env["BIREME_METRICS_PORT"]
+    port = stack.operator().port
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
         return str(answer.read().decode()).splitlines()
 
@@ -140,7 +143,7 @@ def test_a_policy_that_turns_bad_is_rolled_back_and_the_jobs_go_on(
     shown = tenant.cluster.kubectl("get", "bsp", "mine").splitlines()
     assert " ".join(shown[1].split()).startswith("mine RolledBack False"), shown
     told = subprocess.run(
-        [sys.executable, "-m", "bireme.cli", "explain", "mine"],
+        [sys.executable, "-m", "bireme.cli", "policies", "mine"],
         env={**os.environ, "KUBECONFIG": str(tenant.cluster.kubeconfig)},
         capture_output=True,
         text=True,

@@ -94,7 +94,9 @@ def by_service(stack: BiremeStack) -> Iterator[None]:
         stack.operator().terminate()
         env = {
             "BIREME_SERVICE_THRESHOLD": f"{threshold}",
-            "BIREME_SERVICE_PREEMPTION_DELAY_SECONDS": f"{delay_seconds:.0f}",
+            "BIREME_ORDERER": (
+                f"combined-priority?service_preemption_delay_seconds={delay_seconds:.0f}"
+            ),
         }
         stack.operator(env=env).start().wait_ready()
 

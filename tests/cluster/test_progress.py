@@ -32,11 +32,11 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BiremeStack]:
     (port,) = free_ports(1)
     env = {
         "BIREME_PROGRESS_URL": f"http://127.0.0.1:{port}",
-        "BIREME_PROGRESS_PORT": str(port),
-        "BIREME_PROGRESS_WRITE_SECONDS": "1",
-        "BIREME_STATUS_REFRESH_SECONDS": "1",
+        "BIREME_PROGRESS_ADDRESS": f"http://127.0.0.1:{port}",
     }
-    with gpu_stack("progress", tmp_path_factory.mktemp("stack"), env) as stack:
+    often = {"progress_write_seconds": 1.0, "status_refresh_seconds": 1.0}
+    folder = tmp_path_factory.mktemp("stack")
+    with gpu_stack("progress", folder, env, internals=often) as stack:
         yield stack
 
 
@@ -59,8 +59,8 @@ def token(tenant: Tenant, pod: str, audience: str = AUDIENCE) -> str:
 def post(stack: BiremeStack, tenant: Tenant, job: str, bearer: str, percentage: int = 10) -> int:
     """The status of the answer to a report."""
     body = json.dumps({"trainerStatus": {"progressPercentage": percentage}})
-    port = int(stack.env["BIREME_PROGRESS_PORT"])
-    connection = HTTPConnection("127.0.0.1", port, timeout=10)
+    address = stack.env["BIREME_PROGRESS_ADDRESS"].removeprefix("http://")
+    connection = HTTPConnection(address, timeout=10)
     try:
         headers = {"Authorization": f"Bearer {bearer}"}
         connection.request("POST", path((tenant.namespace, job)), body, headers)

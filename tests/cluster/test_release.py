@@ -1,4 +1,4 @@
-"""``bireme release``: what opted in is let go of while nothing of Bireme runs."""
+"""``bireme migrate release``: what opted in is let go of while nothing of Bireme runs."""
 
 import json
 import secrets
@@ -52,7 +52,7 @@ def member(name: str, group: str, gpus: int = 1) -> Manifest:
 
 def release(tenant: Tenant, *arguments: str, kubeconfig: Path | None = None) -> int:
     known = f"--kubeconfig={kubeconfig or tenant.cluster.kubeconfig}"
-    return main(["release", known, f"--namespace={tenant.namespace}", *arguments])
+    return main(["migrate", "release", known, f"--namespace={tenant.namespace}", *arguments])
 
 
 def test_what_waits_for_a_dead_operator_runs_once_it_is_let_go_of(
@@ -140,9 +140,9 @@ def test_all_namespaces_are_those_that_enforce_or_have_pods_that_wait(
 ) -> None:
     tenant.create(pod_group("solo", 1), member("solo", "solo"))
     known = f"--kubeconfig={tenant.cluster.kubeconfig}"
-    assert main(["release", known, "--all-namespaces"]) == 0
+    assert main(["migrate", "release", known, "--all-namespaces"]) == 0
     told = capsys.readouterr().out
     assert {line.partition(":")[0] for line in told.splitlines()} == {tenant.namespace}
     tenant.eventually(lambda: "solo" in nodes_of(tenant.pods()))
-    assert main(["release", known, "-A"]) == 0
+    assert main(["migrate", "release", known, "-A"]) == 0
     assert "no namespace has anything to release" in capsys.readouterr().out

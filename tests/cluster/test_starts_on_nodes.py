@@ -36,8 +36,8 @@ PULL = 'Back-off pulling image "trainer": ErrImagePull: not found'
 
 @pytest.fixture(scope="module")
 def cluster_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BiremeStack]:
-    env = {"BIREME_STATUS_REFRESH_SECONDS": "1"}
-    with gpu_stack("starts", tmp_path_factory.mktemp("stack"), env, nodes=10) as stack:
+    folder, often = tmp_path_factory.mktemp("stack"), {"status_refresh_seconds": 1.0}
+    with gpu_stack("starts", folder, nodes=10, internals=often) as stack:
         post = stack.cluster.api.post
         high = {**priority_class("high", 1000), "preemptionPolicy": "Never"}
         for each in (high, priority_class("urgent", 2000)):

@@ -19,7 +19,7 @@ from testbed.scenario.waiting import always, eventually
 pytestmark = pytest.mark.cluster
 
 # One write at a time: what a leader has not sent yet when it is stopped, it must not send later.
-SETTINGS = {"BIREME_LEASE_DURATION_SECONDS": "3", "BIREME_WRITE_CONCURRENCY": "1"}
+INTERNALS = {"lease_duration_seconds": 3, "write_concurrency": 1}
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def rivals(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         folder = tmp_path_factory.mktemp("stack")
         proxies = {name: enter(FaultProxy(cluster.kubeconfig)) for name in "ab"}
         kubeconfigs = {f"operator-{name}": proxy.kubeconfig for name, proxy in proxies.items()}
-        stack = enter(BiremeStack(cluster, folder, SETTINGS, kubeconfigs))
+        stack = enter(BiremeStack(cluster, folder, kubeconfigs=kubeconfigs, internals=INTERNALS))
         stack.operator("a")
         stack.operator("b")
         yield Rivals(stack.start(), proxies)
@@ -156,7 +156,7 @@ def test_operator_of_a_second_release_waits_says_so_and_takes_over(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     with (
-        BiremeStack(cluster, tmp_path / "stack", SETTINGS) as stack,
+        BiremeStack(cluster, tmp_path / "stack", internals=INTERNALS) as stack,
         Tenant.staying(cluster, stack.log_tails) as tenant,
     ):
         stack.start()

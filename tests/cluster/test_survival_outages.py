@@ -21,8 +21,8 @@ RECOVERY_SECONDS = 90.0
 """kube-scheduler tries to watch again only every 30 s after a long outage."""
 # A kube-scheduler that was killed leads again when its Lease has run out: 15 s from its new start.
 SETTINGS = {"BIREME_BIND_TIMEOUT_SECONDS": "40"}
-SHORT_LEASE = {"BIREME_LEASE_DURATION_SECONDS": "3"}
-LONG_LEASE = {"BIREME_LEASE_DURATION_SECONDS": "60"}
+SHORT_LEASE = {"lease_duration_seconds": 3}
+LONG_LEASE = {"lease_duration_seconds": 60}
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         folder = tmp_path_factory.mktemp("stack")
         proxy = enter(FaultProxy(cluster.kubeconfig))
         kubeconfigs = {"operator-a": proxy.kubeconfig}
-        stack = enter(BiremeStack(cluster, folder, SETTINGS | SHORT_LEASE, kubeconfigs)).start()
+        stack = BiremeStack(cluster, folder, SETTINGS, kubeconfigs, internals=SHORT_LEASE)
+        enter(stack).start()
         yield Site(stack, proxy, enter(Keeper(stack.processes)))
 
 
@@ -133,10 +134,10 @@ def blind(site: Site) -> Iterator[Site]:
     """A site whose operator has a lease long enough to be cut off for a while and still lead."""
     operator = site.stack.operator()
 
-    def restart_with(lease: dict[str, str]) -> None:
+    def restart_with(lease: dict[str, int]) -> None:
         with site.keeper.leaves_alone(operator):
             operator.terminate()
-            operator.env.update(lease)
+            site.stack.operator(internals=lease)
         operator.wait_ready()
 
     restart_with(LONG_LEASE)

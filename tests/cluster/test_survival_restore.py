@@ -29,7 +29,7 @@ def test_operator_and_extender_start_afresh_from_a_restored_backup(tmp_path: Pat
         cluster.add_nodes(fake_nodes(2, racks=1))
         install_api(cluster)
         cluster.api.post("/apis/bireme.dev/v1alpha1/queues", queue("default"))
-        with BiremeStack(cluster, tmp_path / "stack", PATIENT) as stack:
+        with BiremeStack(cluster, tmp_path / "stack", internals=PATIENT) as stack:
             tenant = Tenant(cluster, cluster.create_namespace("tenant"), stack.log_tails)
             with judged(cluster):
                 stack.start()

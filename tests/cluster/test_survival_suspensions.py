@@ -19,10 +19,7 @@ from testbed.scenario.tenant import Tenant, nodes_of, uids_of
 
 pytestmark = pytest.mark.cluster
 
-SETTINGS = {
-    "BIREME_STATUS_REFRESH_SECONDS": "1",
-    "BIREME_LEASE_DURATION_SECONDS": "5",
-}
+INTERNALS = {"lease_duration_seconds": 5, "status_refresh_seconds": 1.0}
 LABEL = "bireme.dev/suspended-for"
 
 
@@ -49,7 +46,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         cluster = enter(gpu_cluster("suspensions", nodes=3))
         proxy = enter(FaultProxy(cluster.kubeconfig, is_counted=is_write_to_a_job))
         folder = tmp_path_factory.mktemp("stack")
-        stack = BiremeStack(cluster, folder, SETTINGS, {"operator-a": proxy.kubeconfig})
+        kubeconfigs = {"operator-a": proxy.kubeconfig}
+        stack = BiremeStack(cluster, folder, kubeconfigs=kubeconfigs, internals=INTERNALS)
         yield Site(enter(stack).start(), proxy)
 
 

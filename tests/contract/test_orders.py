@@ -15,11 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bireme import policy_names
 from bireme.core.gangs import Gang
 from bireme.core.policy import Orderer, Ranked
 from bireme.core.queues import Queue
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.registry import ORDERERS, make_orderer
+from bireme.registry import make_orderer
 from bireme.testing import a_gang, a_node, a_running_gang, a_snapshot, a_task, with_running
 from testbed.examples import examples
 
@@ -146,11 +147,11 @@ def everyone(snapshot: ClusterSnapshot) -> list[Gang]:
 
 
 def test_every_orderer_is_classified() -> None:
-    assert BY_THEMSELVES | set(RELATIVE) == set(ORDERERS)
+    assert BY_THEMSELVES | set(RELATIVE) == set(policy_names.class_paths("orderer"))
     assert not BY_THEMSELVES & set(RELATIVE)
 
 
-@pytest.mark.parametrize("name", sorted(ORDERERS))
+@pytest.mark.parametrize("name", sorted(policy_names.class_paths("orderer")))
 @several
 @given(snapshots(), st.randoms(use_true_random=False))
 def test_a_list_has_one_order_which_no_irrelevant_gang_changes(
@@ -170,7 +171,7 @@ def test_a_comparator_is_antisymmetric_transitive_and_the_order_of_the_list(
     assert list(faults_of_pairs(make_orderer(name), everyone(snapshot), snapshot)) == []
 
 
-@pytest.mark.parametrize("name", sorted(ORDERERS))
+@pytest.mark.parametrize("name", sorted(policy_names.class_paths("orderer")))
 @several
 @given(snapshots())
 def test_scores_are_numbers_and_claims_can_be_compared(
@@ -182,7 +183,7 @@ def test_scores_are_numbers_and_claims_can_be_compared(
         assert not any(claim is not None and math.isnan(claim) for claim in claims)
 
 
-@pytest.mark.parametrize("name", sorted(ORDERERS))
+@pytest.mark.parametrize("name", sorted(policy_names.class_paths("orderer")))
 @several
 @given(snapshots(), st.sampled_from((1.0, 5000.0, 1e7)))
 def test_a_claim_does_not_grow_by_waiting_alone(
@@ -197,7 +198,7 @@ def test_a_claim_does_not_grow_by_waiting_alone(
             assert entry.preemption_priority <= earlier
 
 
-@pytest.mark.parametrize("name", sorted(ORDERERS))
+@pytest.mark.parametrize("name", sorted(policy_names.class_paths("orderer")))
 def test_nobody_is_ordered_where_nobody_is(name: str) -> None:
     assert make_orderer(name).order([], a_snapshot([a_node("n")])) == []
     assert make_orderer(name).order([], a_snapshot([])) == []

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bireme import policy_names
 from bireme.core.cycle import run_cycle
 from bireme.core.gangs import Gang
 from bireme.core.obstacles import configuration_fault
@@ -15,19 +16,23 @@ from bireme.core.placement import FreeCapacity
 from bireme.core.policy import Orderer, Policy, Ranked
 from bireme.core.queue_tree import QueueTree
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.registry import ORDERERS, PLACERS, SIZERS, make_orderer, make_placer, make_sizer
+from bireme.registry import make_orderer, make_placer, make_sizer
 from testbed import random_snapshots
 from testbed.examples import examples
 from testbed.model import oracles
 from testbed.random_snapshots import SnapshotCase
 
 contract = examples(10)
-orderers = pytest.mark.parametrize("orderer_name", sorted(ORDERERS))
-placers = pytest.mark.parametrize("placer_name", sorted(PLACERS))
-sizers = pytest.mark.parametrize("sizer_name", sorted(SIZERS))
-POLICIES = [(orderer, "packing", "") for orderer in sorted(ORDERERS)]
-POLICIES += [("fifo", placer, "") for placer in sorted(PLACERS) if placer != "packing"]
-POLICIES += [("fifo", "packing", sizer) for sizer in sorted(SIZERS)]
+orderers = pytest.mark.parametrize("orderer_name", sorted(policy_names.class_paths("orderer")))
+placers = pytest.mark.parametrize("placer_name", sorted(policy_names.class_paths("placer")))
+sizers = pytest.mark.parametrize("sizer_name", sorted(policy_names.class_paths("sizer")))
+POLICIES = [(orderer, "packing", "") for orderer in sorted(policy_names.class_paths("orderer"))]
+POLICIES += [
+    ("fifo", placer, "")
+    for placer in sorted(policy_names.class_paths("placer"))
+    if placer != "packing"
+]
+POLICIES += [("fifo", "packing", sizer) for sizer in sorted(policy_names.class_paths("sizer"))]
 
 
 def sound(case: SnapshotCase) -> list[Gang]:

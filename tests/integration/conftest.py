@@ -52,12 +52,13 @@ def extender_program(tmp_path: Path) -> Iterator[Callable[..., Process]]:
 
     def make(kubeconfig: Path, **settings: str) -> Process:
         (port,) = free_ports(1)
-        environment = {"KUBECONFIG": str(kubeconfig), "BIREME_EXTENDER_PORT": str(port), **settings}
+        own = {"KUBECONFIG": str(kubeconfig), "BIREME_EXTENDER_ADDRESS": f"127.0.0.1:{port}"}
+        environment = {**own, **settings}
         process = Process(
             "extender",
             [sys.executable, "-m", "bireme_extender"],
             log_path=tmp_path / "extender.log",
-            ready_url=f"http://127.0.0.1:{environment['BIREME_EXTENDER_PORT']}/readyz",
+            ready_url=f"http://{environment['BIREME_EXTENDER_ADDRESS']}/readyz",
             env=environment,
         )
         made.append(process)

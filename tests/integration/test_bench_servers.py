@@ -57,7 +57,7 @@ async def test_the_populated_cluster_is_what_the_programs_would_have_written(
     cluster.add_gang("gang", cluster.nodes[:4], 2)
     cluster.add_others(5)
     (pod,) = cluster.plan_gang("late", cluster.nodes[4:5], 1, "Pinned")
-    cache = ClusterCache(client, ClusterState(SchedulingSettings()), 90.0)
+    cache = ClusterCache(client, ClusterState(SchedulingSettings()))
     running = asyncio.create_task(cache.run())
     try:
         assert await cache.has_nodes(10)
@@ -91,7 +91,7 @@ async def test_the_operator_starts_against_a_fake_server_that_says_what_it_serve
             ready_url=f"http://127.0.0.1:{port}/readyz",
             env={
                 "KUBECONFIG": str(api.kubeconfig(tmp_path)),
-                "BIREME_METRICS_PORT": str(port),
+                "BIREME_METRICS_ADDRESS": f"127.0.0.1:{port}",
             },
         )
         try:

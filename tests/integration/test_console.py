@@ -148,7 +148,7 @@ async def test_top_shows_use_queues_who_runs_and_who_is_next(
     running = {"phase": "Running", "gpus": 8, "ready": "2/2", "progress": {"percentage": 50}}
     body = {"metadata": {"name": "now", "namespace": "default"}, "spec": {}, "status": running}
     api.store.create(JOBS, ("default", "now"), body)
-    status, out, _ = await output(capsys, "top", "--kubeconfig", kubeconfig)
+    status, out, _ = await output(capsys, "queue", "-w", "--kubeconfig", kubeconfig)
     assert status == 0
     assert "8 GPUs in use of 8 on 1 of 2 nodes; 1 jobs run, 1 wait" in out
     rows = [line.split() for line in out.splitlines()]
@@ -157,19 +157,19 @@ async def test_top_shows_use_queues_who_runs_and_who_is_next(
     assert any(row[:3] == ["1", "default", "next"] for row in rows)
 
 
-async def test_top_shows_what_a_tenant_may_see(
+async def test_watched_queue_shows_what_a_tenant_may_see(
     api: FakeApi, kubeconfig: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     put(api, "mine", 1)
     hidden = {JOBS, names.path("queues"), "/api/v1/nodes"}
     api.faults.add(Fault(status=403), lambda _method, path, _watch: path in hidden, times=None)
-    status, out, _ = await output(capsys, "top", "--once", "--kubeconfig", kubeconfig)
+    status, out, _ = await output(capsys, "queue", "-w", "--kubeconfig", kubeconfig)
     assert status == 0
     assert "you may read only namespace default" in out
     assert "mine" in out
 
 
-async def test_explain_tells_what_a_policy_does_and_how_well(
+async def test_policies_tells_what_a_policy_does_and_how_well(
     api: FakeApi, kubeconfig: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shadow = {"decisions": 40, "agreement": 0.75, "sizeAgreement": 0.5, "regret": 12.4}
@@ -186,14 +186,14 @@ async def test_explain_tells_what_a_policy_does_and_how_well(
         "status": {"conditions": conditions, "decisions": 9, "fallbacks": 1, "shadow": shadow},
     }
     api.store.create(names.path("schedulingpolicies"), ("", "trial"), body)
-    _, out, _ = await output(capsys, "explain", "trial", "--kubeconfig", kubeconfig)
+    _, out, _ = await output(capsys, "policies", "trial", "--kubeconfig", kubeconfig)
     assert "Loaded      True, PolicyLoaded: ok" in out
     assert "9 cycles, 1 with a part answered by rules" in out
     assert "75% of the starts as decided; 50% of the sizes; with its decisions jobs would" in out
     assert "take 12 s shorter on average; 95 % interval -3 to 28 s, samples: 60" in out
     assert "orderer     fifo\n  First to arrive first" in out
     assert "placer      checkpoint das, beta 0.5, or else as in the operator's settings" in out
-    status, _, err = await output(capsys, "explain", "none", "--kubeconfig", kubeconfig)
+    status, _, err = await output(capsys, "policies", "none", "--kubeconfig", kubeconfig)
     assert status == 1
     assert "no schedulingpolicies/none" in err
 
@@ -207,7 +207,7 @@ async def test_explain_tells_what_a_policy_does_and_how_well(
         ({"stage": "Canary", "canary": {"queues": ["a", "b"]}}, {}, "Canary: it decides for a, b"),
     ],
 )
-async def test_explain_begins_with_the_stage_that_counts(
+async def test_policies_begins_with_the_stage_that_counts(
     api: FakeApi,
     kubeconfig: str,
     capsys: pytest.CaptureFixture[str],
@@ -222,7 +222,7 @@ async def test_explain_begins_with_the_stage_that_counts(
         "status": {"observedGeneration": 1, **status},
     }
     api.store.create(names.path("schedulingpolicies"), ("", "trial"), body)
-    _, out, _ = await output(capsys, "explain", "trial", "--kubeconfig", kubeconfig)
+    _, out, _ = await output(capsys, "policies", "trial", "--kubeconfig", kubeconfig)
     assert first in out.splitlines()[0]
     said = (
         "never promoted automatically; rolled back automatically; from 50 samples on, by more than"
@@ -241,8 +241,8 @@ async def test_everybody_is_an_error_for_who_may_not_see_them(
     _, out, _ = await output(capsys, *asked, "-A")
     assert "other" in out
     api.faults.add(Fault(status=403), lambda _method, path, _watch: path == JOBS, times=None)
-    for command in ("queue", "top"):
-        status, out, err = await output(capsys, command, "-A", "--kubeconfig", kubeconfig)
+    for command in (("queue",), ("queue", "--watch")):
+        status, out, err = await output(capsys, *command, "-A", "--kubeconfig", kubeconfig)
         assert (status, out) == (1, "")
         assert "argument -A: you may not list" in err
 

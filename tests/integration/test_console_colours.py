@@ -96,11 +96,11 @@ async def test_a_terminal_gets_colours_unless_it_wants_none(api: FakeApi, kubeco
     assert GREEN in await on_a_terminal(*asked, "--color=always", until=b"never", NO_COLOR="1")
 
 
-async def test_top_draws_over_what_it_drew_and_leaves_the_terminal_as_it_was(
+async def test_watched_queue_draws_over_what_it_drew_and_leaves_the_terminal_as_it_was(
     api: FakeApi, kubeconfig: str
 ) -> None:
     put(api, "a-job-with-a-name-that-is-longer-than-the-terminal", "Running", "GangRunning")
-    asked = ("top", "--interval=1s", "--kubeconfig", kubeconfig)
+    asked = ("queue", "--watch", "--kubeconfig", kubeconfig)
     until = b"\x1b[J\x1b[H"  # the second picture begins
     got = await on_a_terminal(*asked, until=until)
     assert got.startswith("\x1b[?1049h\x1b[?25l\x1b[H")

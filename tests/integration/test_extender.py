@@ -19,6 +19,7 @@ from bireme_extender.settings import ExtenderSettings
 from testbed.controlplane.process import free_ports
 from testbed.extender_calls import JOB_UID, a_body, a_group, a_node, a_pod
 from testbed.fakeapi import FakeApi, Fault
+from testbed.internals import changed
 
 JOBS = "/apis/bireme.dev/v1alpha1/trainingjobs"
 GROUPS = "/apis/bireme.dev/v1alpha1/podgroups"
@@ -87,10 +88,17 @@ class Caller:
 
 
 @asynccontextmanager
-async def extender(api: FakeApi, folder: Path, **options: Any) -> AsyncIterator[Caller]:
-    """A server in this event loop."""
+async def extender(api: FakeApi, folder: Path, **internals: float) -> AsyncIterator[Caller]:
+    """A server in this event loop, with other ``internals``."""
+    with changed(**{"plan_wait_seconds": 0.9, **internals}):
+        async with _extender(api, folder) as caller:
+            yield caller
+
+
+@asynccontextmanager
+async def _extender(api: FakeApi, folder: Path) -> AsyncIterator[Caller]:
     (port,) = free_ports(1)
-    settings = ExtenderSettings(extender_port=port, **{"plan_wait_seconds": 0.9, **options})
+    settings = ExtenderSettings(extender_address=f"127.0.0.1:{port}")
     client = await ApiClient.connect(api.kubeconfig(folder))
     program = Program(client, settings, SchedulingSettings(), timing=FAST)
     running = asyncio.create_task(program.run())
@@ -182,7 +190,9 @@ async def test_watch_that_ends_by_itself_ends_the_server(
 ) -> None:
     (port,) = free_ports(1)
     client = await ApiClient.connect(api.kubeconfig(tmp_path))
-    program = Program(client, ExtenderSettings(extender_port=port), SchedulingSettings())
+    program = Program(
+        client, ExtenderSettings(extender_address=f"127.0.0.1:{port}"), SchedulingSettings()
+    )
 
     def broken(key: tuple[str, str], planned: object) -> None:
         raise RuntimeError(f"cannot take in {key}")

@@ -67,7 +67,9 @@ async def extender(api: FakeApi, folder: Path, trained: Path) -> AsyncIterator[C
         api.put(f"/api/v1/nodes/{name}", a_node(name))
     api.put(JOB, a_group(mode="Score"), JOB_UID)
     (port,) = free_ports(1)
-    settings = ExtenderSettings(extender_port=port, checkpoint_directory=str(trained))
+    settings = ExtenderSettings(
+        extender_address=f"127.0.0.1:{port}", checkpoint_directory=str(trained)
+    )
     client = await ApiClient.connect(api.kubeconfig(folder))
     program = Program(client, settings, SchedulingSettings())
     running = asyncio.create_task(program.run())

@@ -91,7 +91,7 @@ async def status_of(session: aiohttp.ClientSession, url: str, status: int) -> st
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"BIREME_EXTENDER_PORT": "http"}, "BIREME_EXTENDER_PORT is 'http'; it must be a whole"),
+        ({"BIREME_EXTENDER_ADDRESS": "8888"}, "extender_address is '8888'; it must be HOST:PORT"),
         ({"BIREME_CONFIG": "none.yaml"}, "BIREME_CONFIG is 'none.yaml', which cannot be read"),
         ({"KUBECONFIG": "none.kubeconfig"}, "cannot use none.kubeconfig as credentials"),
     ],
@@ -110,12 +110,12 @@ def test_program_says_what_keeps_it_from_starting(
 async def test_program_whose_port_is_taken_says_so(
     api: FakeApi, tmp_path: Path, extender_program: Callable[..., Process]
 ) -> None:
-    port = api.url.rpartition(":")[2]
-    process = extender_program(api.kubeconfig(tmp_path), BIREME_EXTENDER_PORT=port)
+    address = f"127.0.0.1:{api.url.rpartition(':')[2]}"
+    process = extender_program(api.kubeconfig(tmp_path), BIREME_EXTENDER_ADDRESS=address)
     await in_thread(process.start)
     assert await in_thread(wait_for_end, process) == 2
     error = events(process)[-1]["error"]
-    assert f"extender_port {port}, which cannot be listened on: Address already in use" in error
+    assert f"extender_address is '{address}', which cannot be listened on: Address al" in error
 
 
 def wait_for_end(process: Process) -> int | None:
@@ -160,7 +160,7 @@ async def test_the_metrics_port_tells_health_and_answers_no_verbs(
     api: FakeApi, tmp_path: Path, extender_program: Callable[..., Process]
 ) -> None:
     (port,) = free_ports(1)
-    settings = {"BIREME_METRICS_HOST": "0.0.0.0", "BIREME_METRICS_PORT": str(port)}  # noqa: S104
+    settings = {"BIREME_METRICS_ADDRESS": f"0.0.0.0:{port}"}
     process = extender_program(api.kubeconfig(tmp_path), **settings)
     await in_thread(process.start)
     url = f"http://127.0.0.1:{port}"
@@ -178,7 +178,8 @@ async def test_a_neighbour_who_crowds_the_metrics_port_shuts_out_nobody(
     api: FakeApi, tmp_path: Path, extender_program: Callable[..., Process]
 ) -> None:
     (port,) = free_ports(1)
-    process = extender_program(api.kubeconfig(tmp_path), BIREME_METRICS_PORT=str(port))
+    address = f"127.0.0.1:{port}"
+    process = extender_program(api.kubeconfig(tmp_path), BIREME_METRICS_ADDRESS=address)
     await in_thread(process.start)
     await in_thread(process.wait_ready)
     async with crowd(port, 3 * MAX_OF_ONE) as ended, aiohttp.ClientSession() as session:
@@ -199,7 +200,8 @@ async def test_a_metrics_port_that_is_taken_is_named(
     api: FakeApi, tmp_path: Path, extender_program: Callable[..., Process]
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        process = extender_program(api.kubeconfig(tmp_path), BIREME_METRICS_PORT=str(port))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        process = extender_program(api.kubeconfig(tmp_path), BIREME_METRICS_ADDRESS=address)
         await in_thread(process.start)
-        await in_thread(wait_for_log, process, f"metrics_port {port}, which cannot be listened on")
+        message = f"metrics_address is '{address}', which cannot be listened on"
+        await in_thread(wait_for_log, process, message)

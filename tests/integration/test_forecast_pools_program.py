@@ -1,4 +1,4 @@
-"""``bireme forecast-pools`` as a program, in an image without torch."""
+"""``bireme forecast pools`` as a program, in an image without torch."""
 
 import asyncio
 import os
@@ -36,9 +36,9 @@ sys.exit(main())
 async def command(
     kubeconfig: Path, *arguments: str, missing: set[str] = MISSING
 ) -> tuple[int, str, str]:
-    """Exit status and output of ``bireme forecast-pools`` with the extra ``forecast`` alone."""
+    """Exit status and output of ``bireme forecast pools`` with the extra ``forecast`` alone."""
     program = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", BARE, ",".join(missing), "forecast-pools", *arguments),
+        *(sys.executable, "-c", BARE, ",".join(missing), "forecast", "pools", *arguments),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         env={**os.environ, "KUBECONFIG": str(kubeconfig), "OMP_NUM_THREADS": "1"},
@@ -66,7 +66,7 @@ async def test_the_command_forecasts_with_every_model_and_without_torch(
 async def test_the_command_says_in_one_line_what_it_cannot_use(
     api: FakeApi, tmp_path: Path
 ) -> None:
-    status, _, errors = await command(api.kubeconfig(tmp_path), "--pool", "a100")
+    status, _, errors = await command(api.kubeconfig(tmp_path), "a100")
     assert (status, errors) == (1, "bireme: there is no NodePoolScaler a100\n")
     status, _, errors = await command(tmp_path / "nowhere")
     assert status == 1

@@ -57,7 +57,7 @@ async def test_every_job_of_a_greedy_tenant_is_told_and_another_tenants_starts(
         for job in (*small_jobs(SMALL), *largest_jobs(LARGEST)):
             api.put(names.path("trainingjobs", TENANT, job["metadata"]["name"]), job)
         has_reason = told(api)
-        environment = {"KUBECONFIG": str(api.kubeconfig(tmp_path)), "BIREME_METRICS_PORT": "0"}
+        environment = {"KUBECONFIG": str(api.kubeconfig(tmp_path)), "BIREME_METRICS_ADDRESS": ""}
         log = tmp_path / "operator.log"
         with log.open("w") as stderr:
             program = await asyncio.create_subprocess_exec(

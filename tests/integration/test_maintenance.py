@@ -50,34 +50,34 @@ async def test_it_is_announced_listed_and_called_off(
 ) -> None:
     furnish(api, 3)
     window = ("--from=2040-01-01T20:00:00Z", "--until=2040-01-01T22:00:00Z")
-    assert await command(api, tmp_path, "n0", "n1", *window) == 0
+    assert await command(api, tmp_path, "announce", "n0", "n1", *window) == 0
     assert (
         announced(api, "n0") == announced(api, "n1") == "2040-01-01T20:00:00Z/2040-01-01T22:00:00Z"
     )
     assert announced(api, "n2") is None
-    assert await command(api, tmp_path, "n2", "--until=2h") == 0
+    assert await command(api, tmp_path, "announce", "n2", "--until=2h") == 0
     assert capsys.readouterr().out.startswith(
         "node n0: maintenance from 2040-01-01T20:00:00Z until 2040-01-01T22:00:00Z\n"
     )
-    assert await command(api, tmp_path, "--list", "-o", "json") == 0
+    assert await command(api, tmp_path, "list", "-o", "json") == 0
     listed = json.loads(capsys.readouterr().out)
     assert (listed["apiVersion"], listed["kind"]) == ("cli.bireme.dev/v1", "MaintenanceList")
     found = [(each["node"], each["state"]) for each in listed["items"]]
     assert found == [("n2", "under way"), ("n0", "ahead"), ("n1", "ahead")]
-    assert await command(api, tmp_path, "n0", "n1", "n2", "--cancel") == 0
+    assert await command(api, tmp_path, "cancel", "n0", "n1", "n2") == 0
     capsys.readouterr()
-    assert await command(api, tmp_path, "--list") == 0
+    assert await command(api, tmp_path, "list") == 0
     assert capsys.readouterr().out == "No maintenance is announced.\n"
 
 
 @pytest.mark.parametrize(
     ("arguments", "exit_status", "message"),
     [
-        (["n0"], 2, "argument --until: is missing; give the time at which the nodes are back"),
+        (["n0"], 2, "the following arguments are required: --until"),
         (
             ["--until=2h"],
             2,
-            "argument NODE: name the nodes, or use --list to see what is announced",
+            "the following arguments are required: NODE",
         ),
         (["n0", "--until=soon"], 2, "argument --until: 'soon' is no time; write"),
         (["n0", "--until=2000-01-01T00:00:00Z"], 2, "2000-01-01T00:00:00Z is not after now"),
@@ -94,7 +94,7 @@ async def test_what_makes_no_window_is_refused_and_nothing_is_written(
     message: str,
 ) -> None:
     furnish(api, 1)
-    assert await command(api, tmp_path, *arguments) == exit_status
+    assert await command(api, tmp_path, "announce", *arguments) == exit_status
     assert message in capsys.readouterr().err
     assert announced(api, "n0") is None
 

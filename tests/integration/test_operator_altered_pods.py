@@ -8,7 +8,7 @@ import pytest
 from bireme.core.settings import SchedulingSettings
 from bireme.kube import mutations, names
 from testbed.fakeapi import FakeApi
-from testbed.fakeapi.store import Change, Object, Refusal
+from testbed.fakeapi.store import Change, Object
 from testbed.kubelets import FakeKubelets, runs
 from testbed.operator_term.term import (
     JOBS,
@@ -20,6 +20,7 @@ from testbed.operator_term.term import (
     submit,
     until,
 )
+from testbed.refusal import Refusal
 from testbed.scenario.manifests import pod_spec, priority_class, task, training_job
 
 Alteration = Callable[[Object], object]

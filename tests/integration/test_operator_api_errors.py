@@ -12,7 +12,7 @@ from bireme_operator import actuator
 from bireme_operator.leader import LeaderTerm
 from testbed.fakeapi import FakeApi, Fault
 from testbed.fakeapi.faults import WRITES
-from testbed.fakeapi.store import Change, Object, Refusal
+from testbed.fakeapi.store import Change, Object
 from testbed.kubelets import FakeKubelets, runs
 from testbed.operator_term.term import (
     GROUPS,
@@ -26,6 +26,7 @@ from testbed.operator_term.term import (
     submit,
     until,
 )
+from testbed.refusal import Refusal
 from testbed.scenario.manifests import pod_group, task, training_job
 
 DOWN = 'failed calling webhook "pods.example.com": failed to call webhook: connection refused'

@@ -14,6 +14,7 @@ from bireme_operator.observer import ObserverTerm, refuse
 from bireme_operator.settings import OperatorSettings
 from bireme_operator.term import TermContext
 from testbed.fakeapi import FakeApi
+from testbed.internals import changed
 from testbed.operator_term.term import (
     FAST,
     furnish,
@@ -31,10 +32,11 @@ async def observing(api: FakeApi, folder: Path) -> AsyncIterator[OperatorMetrics
     """The metrics of an operator that observes until the end of the block."""
     client = await ApiClient.connect(api.kubeconfig(folder))
     client.fence = refuse
-    settings, metrics = OperatorSettings(mode="Observe", **FAST), OperatorMetrics()
+    settings, metrics = OperatorSettings(mode="Observe"), OperatorMetrics()
     context = TermContext(client, settings, SchedulingSettings(), metrics, 0, "test", lambda: None)
-    async with running(ObserverTerm(context), client):
-        yield metrics
+    with changed(**FAST):
+        async with running(ObserverTerm(context), client):
+            yield metrics
 
 
 def value(metrics: OperatorMetrics, name: str, **labels: str) -> float:

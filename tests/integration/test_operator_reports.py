@@ -17,16 +17,16 @@ from bireme.testing import ManualClock
 from bireme_operator.custom_resources import CustomResources
 from bireme_operator.events import Events
 from bireme_operator.metrics import OperatorMetrics
-from bireme_operator.settings import OperatorSettings
-from bireme_operator.status_writer import StatusWriter
+from bireme_operator.status_writer import REFRESH_SECONDS, StatusWriter
 from bireme_operator.watches import Watches
 from bireme_operator.writes import PrioritySemaphore, Writes
 from testbed.fakeapi import FakeApi, Fault, writes
+from testbed.internals import changed
 from testbed.operator_term.term import GROUPS, JOBS, status, submit, until
 from testbed.scenario.manifests import pod_group, training_job
 
 EVENTS = "/api/v1/events"
-REFRESH_SECONDS, PER_SECOND = 10.0, 2.0
+PER_SECOND = 2.0
 
 
 class Desk:
@@ -41,12 +41,7 @@ class Desk:
         self.done: list[Key] = []
         sender = Writes(client, PrioritySemaphore(8))
         events = Events(sender, "me", self.clock, self.clock)
-        settings = OperatorSettings(
-            status_refresh_seconds=REFRESH_SECONDS, refresh_writes_per_second=PER_SECOND
-        )
-        self.reports = StatusWriter(
-            sender, self.watches, events, settings, self.clock, self.done.append
-        )
+        self.reports = StatusWriter(sender, self.watches, events, self.clock, self.done.append)
 
     async def job(self, name: str = "job", namespace: str = "default") -> JobFacts:
         """The job, once the cache has its newest version."""
@@ -77,7 +72,8 @@ class Desk:
 @pytest.fixture
 async def desk(api: FakeApi, client: ApiClient) -> AsyncIterator[Desk]:
     submit(api, training_job("job"))
-    made = Desk(api, client)
+    with changed(refresh_writes_per_second=PER_SECOND):
+        made = Desk(api, client)
     task = asyncio.create_task(made.watches.run())
     await made.watches.wait_until_synced()
     yield made

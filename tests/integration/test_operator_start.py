@@ -45,7 +45,7 @@ async def test_an_error_within_a_watch_ends_nothing_and_nobody_watches_twice(
     async with FakeApi() as api:
         furnish(api, 1)
         kubeconfig = str(api.kubeconfig(tmp_path))
-        env = {**os.environ, "KUBECONFIG": kubeconfig, "BIREME_METRICS_PORT": "0"}
+        env = {**os.environ, "KUBECONFIG": kubeconfig, "BIREME_METRICS_ADDRESS": ""}
         program = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "bireme_operator", env=env, stderr=subprocess.DEVNULL
         )

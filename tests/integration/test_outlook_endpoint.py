@@ -47,10 +47,11 @@ async def test_each_reader_sees_the_namespaces_whose_jobs_they_may_list(
 
             code, told = await endpoint.ask("ann")
             (gang,) = told["gangs"]
-            assert (told["apiVersion"], told["namespaces"]) == ("outlook.bireme.dev/v1", ["red"])
-            assert 0 <= told["ageSeconds"] < 600
+            assert (told["apiVersion"], told["namespaces"]) == ("outlook.bireme.dev/v2", ["red"])
+            assert 0 <= told["foresight"]["ageSeconds"] < 600
             assert (gang["reason"], gang["gpus"]) == ("WaitingForCapacity", 8)
             assert gang["estimatedStart"]["earliest"] == gang["start"] > told["time"]
+            assert (gang["priority"] is None, gang["message"] != "") == (False, True)
 
             reviews = api.requests["POST", ACCESS]
             await endpoint.gangs("ann")
@@ -110,7 +111,10 @@ async def test_who_may_not_or_cannot_be_answered_is_told_why(
         assert term.outlooks is not None
         term.outlooks.latest = None
         code, body = await asked.ask("root")
-        assert (code, "no outlook has been made yet" in body["message"]) == (503, True)
+        assert (code, body["foresight"]) == (200, None), "the gangs are listed without starts"
+        term.outlooks.current = None
+        code, body = await asked.ask("root")
+        assert (code, "nothing has been decided yet" in body["message"]) == (503, True)
         asked.term = None
         code, body = await asked.ask("root")
         assert (code, "does not lead" in body["message"]) == (503, True)

@@ -1,4 +1,4 @@
-"""``bireme release``: nothing is lost half way, and every kind is released in its own way."""
+"""``bireme migrate release``: nothing is lost half way, each kind is released in its own way."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ async def test_a_pod_whose_successor_is_refused_is_printed_for_its_user_to_creat
 
     api.faults.add(Fault(status=403, reason="Forbidden"), creates, times=None)
     kubeconfig = f"--kubeconfig={api.kubeconfig(tmp_path)}"
-    command = ["release", kubeconfig, "--namespace=default"]
+    command = ["migrate", "release", kubeconfig, "--namespace=default"]
     assert await asyncio.to_thread(main, command) == 1
     printed = capsys.readouterr()
     assert not api.store.collection(PODS).objects
@@ -50,7 +50,12 @@ async def test_pods_of_a_replica_set_are_released_through_its_deployment_if_it_h
             owners = [{**head, "name": "serve", "uid": uid, "controller": True}]
     metadata = {**template["metadata"], "ownerReferences": owners}
     api.put("/api/v1/namespaces/default/pods/serve-x", {**template, "metadata": metadata})
-    command = ["release", f"--kubeconfig={api.kubeconfig(tmp_path)}", "--namespace=default"]
+    command = [
+        "migrate",
+        "release",
+        f"--kubeconfig={api.kubeconfig(tmp_path)}",
+        "--namespace=default",
+    ]
     assert await asyncio.to_thread(main, command) == 0
     kind = "Deployment" if has_deployment else "ReplicaSet"
     assert f"{kind} serve, 1 waiting: made anew" in capsys.readouterr().out

@@ -6,7 +6,6 @@ setting. A setting or a field of a Queue without an entry fails here.
 """
 
 import asyncio
-import dataclasses
 import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -22,6 +21,8 @@ from pydantic.alias_generators import to_camel
 from bireme.core.settings import SchedulingSettings
 from bireme.kube import crd, names, quantities
 from bireme.kube.api.queues import QueueResource, QueueSpec
+from bireme.replay.outlook_reply import PATH
+from bireme.settings_source import setting_sections
 from bireme.testing import a_node
 from bireme_operator.leader import LeaderTerm
 from bireme_operator.settings import OperatorSettings
@@ -218,28 +219,16 @@ async def pods_environment(world: World) -> object:
     return any("PROGRESS" in name for name in variables), maps
 
 
-async def plan_mode(world: World) -> object:
-    """Whether the nodes of a job are in its plan."""
-    submit(world.api, wide("job"))
-    async with world.leading():
-        await until(lambda: status(world.api, "job").get("plan"))
-    return status(world.api, "job")["plan"]["mode"]
-
-
 async def records(world: World) -> object:
-    """How many files a record has after some jobs."""
+    """How many files a record has after a job."""
     folder = world.folder / "records"
     folder.mkdir()
-    chosen = dict(world.operator)
-    if chosen.get("record_directory") == "here":
-        chosen["record_directory"] = str(folder)
-    world.operator = chosen
+    if world.operator.get("record_directory"):
+        world.operator = {**world.operator, "record_directory": str(folder)}
     async with world.leading():
-        for number in range(40):
-            submit(world.api, wide(f"job-{number}"))
-            await world.reason(f"job-{number}")
-    found = len([*folder.rglob("*.jsonl")])
-    return "several" if found > 1 else ("none", "one")[found]
+        submit(world.api, wide("job"))
+        await world.reason("job")
+    return len([*folder.rglob("*.jsonl")])
 
 
 # --- what is seen of a program --------------------------------------------------------------------
@@ -249,10 +238,8 @@ def program(*what: str) -> Show:
     """Return what starts the operator as a program and tells ``what`` is seen of it."""
 
     async def show(world: World) -> object:
-        port, progress_port = free_ports(2)
-        chosen = {"metrics_port": port, "metrics_host": "127.0.0.1", **world.operator}
-        if "progress_port" in what:
-            chosen = {"progress_url": "http://here", "progress_port": progress_port, **chosen}
+        (port,) = free_ports(1)
+        chosen = {"metrics_address": f"127.0.0.1:{port}", **world.operator}
         env = {f"BIREME_{name.upper()}": str(value) for name, value in chosen.items()}
         env = {**os.environ, **env, "KUBECONFIG": str(world.api.kubeconfig(world.folder))}
         command = (sys.executable, "-m", "bireme_operator")
@@ -267,14 +254,11 @@ def program(*what: str) -> Show:
                 )
             else:
                 await until(lambda: world.api.open_watches(names.path("trainingjobs")))
-            seen = await _seen_of(world, chosen, what)
+            seen = await _seen_of(world, chosen, port, what)
         finally:
-            has_ended = running.returncode is not None
-            if not has_ended:
+            if running.returncode is None:
                 running.terminate()
             _, logged = await running.communicate()
-        if "ends" in what:
-            seen["ends"] = has_ended and b"not watched for 0 s" in logged
         if "info lines" in what:
             seen["info lines"] = b'"info"' in logged
         return seen
@@ -283,13 +267,13 @@ def program(*what: str) -> Show:
 
 
 async def _seen_of(
-    world: World, chosen: Mapping[str, Any], what: tuple[str, ...]
+    world: World, chosen: Mapping[str, Any], port: int, what: tuple[str, ...]
 ) -> dict[str, Any]:
     seen: dict[str, Any] = {}
     leases = world.api.store.collection("/apis/coordination.k8s.io/v1/leases").objects
-    found = {key[0]: lease["spec"] for key, lease in leases.items() if "operator" in key[1]}
+    found = [namespace for namespace, name in leases if "operator" in name]
     if "lease" in what:
-        seen["lease"] = {name: spec["leaseDurationSeconds"] for name, spec in found.items()}
+        seen["lease"] = found
     if "has lease" in what:
         seen["has lease"] = bool(found)
     if "records" in what:
@@ -297,11 +281,8 @@ async def _seen_of(
     async with aiohttp.ClientSession() as session:
         for each in what:
             if each.startswith("/"):
-                url = f"http://{chosen['metrics_host']}:{chosen['metrics_port']}{each}"
-                seen[each] = await _status_of(session, url)
-            elif each == "progress_port":
-                url = f"http://127.0.0.1:{chosen['progress_port']}/"
-                seen[each] = await _status_of(session, url) != 0
+                address = chosen["metrics_address"] or f"127.0.0.1:{port}"
+                seen[each] = await _status_of(session, f"http://{address}{each}")
     return seen
 
 
@@ -334,7 +315,6 @@ class Shown:
 KEPT: Final = {"preemption": False}
 EQUAL: Final[Mapping[str, Any]] = {"priorityClassName": "same"}
 RESUMABLE: Final[Mapping[str, Any]] = {"runPolicy": {"resumable": True}}
-SMALL_RECORDS: Final = {"record_directory": "here", "record_file_bytes": 20_000}
 V100: Final = {"nvidia.com/gpu.product": "Tesla-V100-SXM2-32GB"}
 R100: Final = {"nvidia.com/gpu.product": "NVIDIA-R100"}
 
@@ -344,8 +324,6 @@ SHOWN: Final[dict[str, Shown]] = {
     "job_weight": Shown(factor("jobPriority"), 0.9, (0.35, 0.9091), (0.5806, 0.9091), KEPT),
     "wait_weight": Shown(factor("wait"), 0.9, (0.15, 0.5), (0.5143, 0.5), KEPT),
     "parallelism_weight": Shown(factor("parallelism"), 0.9, (0.15, 0.1111), (0.5143, 0.1111), KEPT),
-    "job_priority_half": Shown(factor("jobPriority"), 1000, (0.35, 0.9091), (0.35, 0.5), KEPT),
-    "parallelism_half": Shown(factor("parallelism"), 1, (0.15, 0.1111), (0.15, 0.5), KEPT),
     "preemption": Shown(stops(), False, True, False),
     "min_runtime_seconds": Shown(stops(), 3000, True, False),
     "max_min_runtime_seconds": Shown(
@@ -354,48 +332,27 @@ SHOWN: Final[dict[str, Shown]] = {
     "eviction_budget": Shown(stops(), 0, True, False, {"eviction_backoff_seconds": 0}),
     "eviction_backoff_seconds": Shown(stops(), 600, False, True, {"eviction_budget": 0}),
     "wait_bound_seconds": Shown(line(), 200_000, "urgent is number 2", "urgent is number 1", KEPT),
-    "wait_bound_run_factor": Shown(
-        line(estimatedDuration="10h"), 0.0, "urgent is number 1", "urgent is number 2", KEPT
-    ),
     "overdue_share": Shown(
         line(old=2, gpus=4), 1.0, "urgent is number 2", "urgent is number 3", KEPT
-    ),
-    "namespace_pending_limit": Shown(
-        reason_of(wide("runs"), wide("first"), wide("second"), last="second"),
-        *(1, "WaitingForCapacity", "OverNamespaceLimit", KEPT),
-    ),
-    "namespace_shape_limit": Shown(
-        reason_of(wide("runs"), wide("first"), wide("second", 7), last="second"),
-        *(1, "WaitingForCapacity", "OverNamespaceLimit", KEPT),
     ),
     "gpu_models": Shown(
         nodes_of(wide("job"), more={"a": V100, "b": R100}),
         *(("R100=0.01:20",), {"job": ["b"]}, {"job": ["a"]}),
     ),
     "service_threshold": Shown(stops(EQUAL, RESUMABLE, waited=400.0), 0, True, False),
-    "service_preemption_delay_seconds": Shown(
-        stops(EQUAL, RESUMABLE, waited=400.0), 600, True, False
-    ),
     "preemption_cost_seconds": Shown(
         stops(EQUAL, {**RESUMABLE, "estimatedDuration": "40m"}, waited=400.0), 0, False, True
     ),
     # Of how it carries that out.
-    "max_bind_failures": Shown(plan_mode, 0, "Pinned", "Score"),
-    "record_directory": Shown(records, "", "several", "none", operator=SMALL_RECORDS),
-    "record_file_bytes": Shown(records, 10**7, "several", "one", operator=SMALL_RECORDS),
-    "record_files": Shown(records, 1, "several", "one", operator=SMALL_RECORDS),
+    "record_directory": Shown(records, "here", 0, 1),
     # Of the program.
     "mode": Shown(program("has lease"), "Observe", {"has lease": True}, {"has lease": False}),
     "lease_namespace": Shown(
-        program("lease"), "elsewhere", {"lease": {"default": 15}}, {"lease": {"elsewhere": 15}}
+        program("lease"), "elsewhere", {"lease": ["default"]}, {"lease": ["elsewhere"]}
     ),
-    "lease_duration_seconds": Shown(
-        program("lease"), 7, {"lease": {"default": 15}}, {"lease": {"default": 7}}
-    ),
-    "metrics_port": Shown(program("/readyz"), 0, {"/readyz": 200}, {"/readyz": 0}),
-    "cycle_age_limit_seconds": Shown(program("ends"), 0, {"ends": False}, {"ends": True}),
+    "metrics_address": Shown(program("/readyz"), "", {"/readyz": 200}, {"/readyz": 0}),
     "debug_dump": Shown(program("/debug/dump"), True, {"/debug/dump": 404}, {"/debug/dump": 401}),
-    "outlook": Shown(program("/outlook"), True, {"/outlook": 404}, {"/outlook": 401}),
+    "outlook": Shown(program(PATH), True, {PATH: 404}, {PATH: 401}),
     "log_level": Shown(program("info lines"), "error", {"info lines": True}, {"info lines": False}),
     "progress_url": Shown(pods_environment, "http://here:8082", (False, []), (True, [])),
     "progress_ca_config_map": Shown(
@@ -423,12 +380,15 @@ SHOWN: Final[dict[str, Shown]] = {
 }
 
 _FAILED_STARTS: Final = "tests/integration/test_operator_failed_starts.py"
-_REPORTS: Final = "tests/integration/test_operator_reports.py"
-_REGRETS: Final = "tests/unit/operator/test_regrets.py"
-_OUTLOOKS: Final = "tests/unit/operator/test_outlooks.py"
-_PACING: Final = "tests/unit/operator/test_pacing.py"
 
 ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
+    "progress_address": (
+        (
+            "tests/integration/test_progress_tls.py::"
+            "test_the_operator_serves_progress_at_its_address_with_the_certificate_of_its_folder"
+        ),
+        "progress_address",
+    ),
     "orderer": ("tests/integration/test_operator_policy_swaps.py", "orderer"),
     "placer": (
         (
@@ -448,7 +408,7 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     ),
     "resize_settle_seconds": (
         (
-            "tests/unit/simulator/test_engine_elastic.py::"
+            "tests/unit/lab/simulator/test_engine_elastic.py::"
             "test_gang_waits_until_the_elastic_one_has_kept_its_size_long_enough"
         ),
         "resize_settle_seconds",
@@ -459,14 +419,6 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
             "test_from_some_priority_on_budgets_do_not_hold_but_others_go_first"
         ),
         "budget_override_priority",
-    ),
-    "sweep_interval_seconds": (
-        f"{_PACING}::test_a_turn_says_whether_something_has_changed",
-        "sweep_interval_seconds",
-    ),
-    "write_concurrency": (
-        "tests/integration/test_operator_admission.py::test_pods_are_created_in_intra_job_order",
-        "write_concurrency",
     ),
     "bind_timeout_seconds": (
         (
@@ -486,43 +438,6 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         ),
         "node_lost_seconds",
     ),
-    "status_refresh_seconds": (
-        f"{_REPORTS}::test_mere_numbers_are_written_now_and_then",
-        "status_refresh_seconds",
-    ),
-    "refresh_writes_per_second": (
-        f"{_REPORTS}::test_mere_numbers_of_many_objects_share_one_ration",
-        "refresh_writes_per_second",
-    ),
-    "template_check_seconds": (
-        (
-            "tests/integration/test_operator_pod_groups.py::"
-            "test_a_refused_job_takes_no_places_from_a_group_of_its_name"
-        ),
-        "template_check_seconds",
-    ),
-    "cycle_limit_seconds": ("tests/unit/operator/test_cycle_limits.py", "limit_seconds"),
-    "progress_cert_file": (
-        (
-            "tests/integration/test_progress_tls.py::"
-            "test_certificate_that_was_replaced_is_served_without_a_restart"
-        ),
-        "Certificate",
-    ),
-    "progress_key_file": (
-        (
-            "tests/integration/test_progress_tls.py::"
-            "test_certificate_that_was_replaced_is_served_without_a_restart"
-        ),
-        "Certificate",
-    ),
-    "progress_write_seconds": (
-        (
-            "tests/integration/test_progress_endpoint.py::"
-            "test_progress_of_a_job_is_written_no_more_often_than_the_settings_say"
-        ),
-        "progress_write_seconds",
-    ),
     "stalled_after_seconds": (
         (
             "tests/integration/test_operator_metrics.py::"
@@ -537,35 +452,12 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         ),
         "trained",
     ),
-    "outlook_interval_seconds": (
-        (
-            "tests/integration/test_outlook_endpoint.py::"
-            "test_each_reader_sees_the_namespaces_whose_jobs_they_may_list"
-        ),
-        "outlook_interval_seconds",
-    ),
-    "outlook_limit_seconds": (
-        f"{_OUTLOOKS}::test_what_fails_is_counted_and_the_outlook_before_stays",
-        "limit_seconds",
-    ),
-    "shadow_interval_seconds": (
-        f"{_REGRETS}::test_shadows_take_turns_with_an_interval_between_the_moments_of_each",
-        "interval",
-    ),
-    "shadow_limit_seconds": (
-        f"{_REGRETS}::test_what_fails_is_counted_and_tells_nothing",
-        "limit_seconds",
-    ),
-    "shadow_core_share": (
-        f"{_REGRETS}::test_a_long_play_is_followed_by_a_long_rest",
-        "19 * 50.0",
-    ),
     "accelerators": ("tests/unit/core/test_accelerators.py", "accelerators="),
     "gpu_units": ("tests/integration/test_operator_queue_limits.py", "gpu_units="),
     "max_grace_seconds": ("tests/unit/operator/test_pending_actions.py", "max_grace_seconds"),
     "assume_resumable": ("tests/integration/test_operator_resumable.py", "assume_resumable"),
     "service_half_life_seconds": (
-        "tests/unit/simulator/test_tenants.py",
+        "tests/unit/lab/simulator/test_tenants.py",
         "service_half_life_seconds",
     ),
     "queue.assume_resumable": ("tests/integration/test_operator_resumable.py", "assumeResumable"),
@@ -588,26 +480,16 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
 }
 """A test that shows the effect, or the file of several, and the word by which it sets it."""
 
-UNSHOWN: Final[dict[str, str]] = {
-    "cycle_debounce_seconds": "a pause of milliseconds, which a busy machine hides",
-    "metrics_host": "where a machine has one address alone, another one shows nothing",
-    "progress_host": "the same",
-    "progress_port": "tests of the endpoint start it at a port of their own",
-    "outlook_memory_bytes": "a bound of a child process, which the kernel enforces",
-    "shadow_memory_bytes": "the same",
-}
-"""Settings that no test shows, and why not."""
-
 
 def every_setting() -> set[str]:
     """Names of all settings of the operator, and of all fields of a Queue."""
     classes = (OperatorSettings, SchedulingSettings)
-    settings = {each.name for cls in classes for each in dataclasses.fields(cls)}
+    settings = {name for cls in classes for name in setting_sections(cls)}
     return settings | {f"queue.{name}" for name in QueueSpec.model_fields}
 
 
 def test_every_setting_and_every_field_of_a_queue_has_an_entry() -> None:
-    tables = (SHOWN, ELSEWHERE, UNSHOWN)
+    tables = (SHOWN, ELSEWHERE)
     entries = [name for table in tables for name in table]
     assert sorted(entries) == sorted(every_setting())
 
@@ -635,7 +517,7 @@ async def played(name: str, value: Any, folder: Path) -> object:
     if value is not None:
         if name.startswith("queue."):
             spec[to_camel(name.removeprefix("queue."))] = value
-        elif name in {each.name for each in dataclasses.fields(SchedulingSettings)}:
+        elif name in setting_sections(SchedulingSettings):
             beside[name] = value
         else:
             operator[name] = value
@@ -662,9 +544,9 @@ def defaults_of_definition() -> dict[str, Any]:
 
 def test_a_default_that_a_setting_states_stands_in_no_queue() -> None:
     settings = {
-        to_camel(each.name)
+        to_camel(name)
         for cls in (OperatorSettings, SchedulingSettings)
-        for each in dataclasses.fields(cls)
+        for name in setting_sections(cls)
     }
     shared = [name for name in QueueSpec.model_fields if to_camel(name) in settings]
     assert {"wait_bound_seconds", "start_timeout_seconds", "max_min_runtime_seconds"} <= {*shared}

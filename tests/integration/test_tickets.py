@@ -20,7 +20,7 @@ from testbed.fakeapi.server import kubeconfig_of
 from testbed.operator_term.endpoint import SYSTEM, Endpoint, serving
 from testbed.operator_term.term import until
 from tests.integration.test_console import output
-from tests.integration.test_outlook_command import ANSWER, PATH
+from tests.integration.test_queue_outlook import ANSWER, ASKED, PATH
 
 TICKETS = "/apis/bireme.dev/v1alpha1/tickets"
 TOKEN = "hush-hush"  # noqa: S105  # of the test
@@ -60,14 +60,14 @@ async def test_ticket_is_good_for_its_secret_and_for_minutes(api: FakeApi, tmp_p
 async def test_no_ticket_is_believed_where_the_api_server_admits_forged_ones(
     api: FakeApi, tmp_path: Path
 ) -> None:
-    api.answers.has_ticket_policy = False
+    in_force, api.answers.policies = api.answers.policies, ()
     async with standby(api, tmp_path) as asked:
         api.store.now = lambda: "2030-01-01T00:00:00Z"
         header = asked.new_ticket("root")
         code, body = await asked.present(header)
         assert (code, "admits forged tickets" in body["message"]) == (503, True)
         assert stored(api) == [header.partition(".")[0]], "forging was tried, and wrote nothing"
-        api.answers.has_ticket_policy = True
+        api.answers.policies = in_force
         api.store.now = lambda: "2030-01-01T00:00:01Z"
         code, body = await asked.present(header)
         assert (code, "before the policy" in body["message"]) == (401, True)
@@ -184,8 +184,8 @@ async def test_command_sends_a_ticket_of_its_user_and_never_their_token(
 
     api.on_request = record
     api.documents[PATH] = ANSWER
-    code, _, err = await output(capsys, "outlook", "--kubeconfig", kubeconfig)
-    assert (code, err) == (0, "")
+    code, _, err = await output(capsys, *ASKED, kubeconfig)
+    assert code == 0, err
     (seen,) = received
     (ticket,) = seen["tickets"]
     assert ticket["metadata"]["namespace"] == SYSTEM
@@ -210,7 +210,7 @@ async def test_command_says_which_right_is_missing(
     api: FakeApi, kubeconfig: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     api.documents[PATH] = ANSWER
-    asked = ("outlook", "--kubeconfig", kubeconfig)
+    asked = (*ASKED, kubeconfig)
     words = 'tickets.bireme.dev is forbidden: User "ann" cannot create resource "tickets"'
     api.faults.add(
         Fault(status=403, reason="Forbidden", message=words),
@@ -235,8 +235,8 @@ async def test_command_creates_its_ticket_again_where_its_credentials_were_renew
         lambda method, path, _: method == "POST" and path.endswith("/tickets"),
         times=1,
     )
-    code, _, err = await output(capsys, "outlook", "--kubeconfig", kubeconfig)
-    assert (code, err) == (0, "")
+    code, _, err = await output(capsys, *ASKED, kubeconfig)
+    assert code == 0, err
 
 
 async def test_command_creates_another_ticket_where_the_operator_does_not_believe_the_first(
@@ -250,11 +250,11 @@ async def test_command_creates_another_ticket_where_the_operator_does_not_believ
     early = Fault(status=401, reason="Unauthorized", message="too early; create another one")
     # The client itself sends once more what gets a 401.
     api.faults.add(early, lambda _, path, __: path == PATH, times=2)
-    code, _, err = await output(capsys, "outlook", "--kubeconfig", kubeconfig)
-    assert (code, err) == (0, "")
+    code, _, err = await output(capsys, *ASKED, kubeconfig)
+    assert code == 0, err
     assert api.requests["POST", TICKETS] == 2
     api.faults.add(early, lambda _, path, __: path == PATH, times=None)
-    code, _, err = await output(capsys, "outlook", "--kubeconfig", kubeconfig)
+    code, _, err = await output(capsys, *ASKED, kubeconfig)
     assert (code, "too early; create another one" in err) == (1, True)
     assert stored(api) == []
 
@@ -265,7 +265,7 @@ async def test_client_of_the_operator_is_never_sent_a_token(api: FakeApi, tmp_pa
     try:
         async with standby(api, tmp_path) as asked:
             for header in ("Authorization", "Bireme-Token"):
-                code, _ = await asked._get("/outlook", {header: f"Bearer {TOKEN}"}, ())
+                code, _ = await asked._get({header: f"Bearer {TOKEN}"}, ())
                 assert code == 401
         assert api.requests["POST", "/apis/authentication.k8s.io/v1/tokenreviews"] == 0
     finally:

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 from bireme.onnx.checkpoints import read_card
-from bireme.training.distributed import average, average_gradients, least, process_seed, rank
+from bireme_lab.training.distributed import average, average_gradients, least, process_seed, rank
 from testbed.toys.recipe import ENVS, UPDATES
 
 ROOT = Path(__file__).parents[2]
@@ -43,7 +43,7 @@ def torchrun(*program: str) -> str:
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """The folder that two processes trained in, and their output."""
     folder = tmp_path_factory.mktemp("run")
-    return folder, torchrun("-m", "bireme.training", RECIPE, "--out", str(folder / "run"))
+    return folder, torchrun("-m", "bireme_lab.training", RECIPE, "--out", str(folder / "run"))
 
 
 def test_two_processes_end_with_equal_weights_that_one_alone_would_not_have(
@@ -51,7 +51,14 @@ def test_two_processes_end_with_equal_weights_that_one_alone_would_not_have(
 ) -> None:
     first, second = (load_file(trained[0] / f"run/weights-{n}.safetensors") for n in (0, 1))
     assert all(first[name].equal(second[name]) for name in first)
-    command = [sys.executable, "-m", "bireme.training", RECIPE, "--out", str(tmp_path / "alone")]
+    command = [
+        sys.executable,
+        "-m",
+        "bireme_lab.training",
+        RECIPE,
+        "--out",
+        str(tmp_path / "alone"),
+    ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     subprocess.run(command, env=environment, capture_output=True, check=True)
     alone = load_file(tmp_path / "alone/weights-0.safetensors")
@@ -80,7 +87,7 @@ def test_curves_and_checkpoint_exist_once_and_count_the_samples_of_both(
 
 def test_two_processes_resume_what_they_trained(trained: tuple[Path, str]) -> None:
     folder, _ = trained
-    torchrun("-m", "bireme.training", RECIPE, "--out", str(folder / "run"), "--resume")
+    torchrun("-m", "bireme_lab.training", RECIPE, "--out", str(folder / "run"), "--resume")
 
 
 def test_gradients_are_averaged_and_numbers_agreed_on() -> None:
@@ -104,7 +111,7 @@ def _agree() -> None:
 
 
 if __name__ == "__main__":
-    from bireme.training.distributed import start_from_environment
+    from bireme_lab.training.distributed import start_from_environment
 
     with start_from_environment():
         _agree()

@@ -54,5 +54,21 @@ def test_so_is_what_the_nightly_forecast_imports(images: Images, tenant: Tenant)
     assert printed(tenant, images.forecast.name, WITHOUT_BYTECODE.format(names=names)) == []
 
 
+def test_so_is_what_the_lab_imports(images: Images, tenant: Tenant) -> None:
+    names = ["bireme_lab.cli.simulate", "bireme_lab.cli.tune", "bireme_lab.builtin"]
+    assert printed(tenant, images.lab.name, WITHOUT_BYTECODE.format(names=names)) == []
+
+
+@pytest.mark.parametrize(
+    ("image", "learned"),
+    [("bireme", "learned-index"), ("lab", "a2c a2c-cnn das learned-index rlpto tapfinger")],
+)
+def test_only_the_image_of_the_lab_has_policies_of_research(
+    images: Images, tenant: Tenant, image: str, learned: str
+) -> None:
+    program = "from bireme import registry; print(*registry.shipped_parts())"
+    assert printed(tenant, getattr(images, image).name, program) == [learned]
+
+
 def test_nothing_in_the_image_can_be_written(images: Images, tenant: Tenant) -> None:
     assert printed(tenant, images.forecast.name, WRITABLE) == []

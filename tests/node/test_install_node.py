@@ -252,9 +252,9 @@ def test_a_tenant_reads_the_outlook_and_asks_what_if_through_the_service(
     tenant.create(training_job("large", task("worker", 1, spec=python_spec(SLEEP, cpu="9k"))))
 
     def told() -> list[str]:
-        done = bireme(["outlook", f"--kubeconfig={config}", "--json", "-"])
+        done = bireme(["queue", "--outlook", f"--kubeconfig={config}", "-o", "json"])
         printed = capsys.readouterr()
-        return [] if done else [each["name"] for each in json.loads(printed.out)["gangs"]]
+        return [] if done else [each["gang"]["name"] for each in json.loads(printed.out)["items"]]
 
     try:
         assert release.eventually(told, bool, 60) == ["large"]
@@ -275,13 +275,13 @@ def test_an_upgrade_to_the_next_version_leaves_running_jobs_alone(
     old = images.bireme.name
     repository, _, _ = old.rpartition(":")
     release.cluster.node.ctr("images", "tag", "--force", old, f"{repository}:next")
-    changes = ("--set=image.tag=next", "--set=operator.settings.statusRefreshSeconds=5")
+    changes = ("--set=image.tag=next", "--set=operator.settings.bindTimeoutSeconds=50")
     install(release.cluster, helm, *changes, wait=True)
     ours = [pod_of(release, "operator"), pod_of(release, "scheduler")]
     names = {container["image"] for pod in ours for container in pod["spec"]["containers"]}
     assert names == {"bireme:next", images.scheduler.name}
     settings = config_map(release.cluster, "bireme-settings")["settings.yaml"]
-    assert "statusRefreshSeconds: 5" in settings
+    assert "bindTimeoutSeconds: 50" in settings
     running.create(gang("next", "print('done')"))
     running.await_phase("next", "Succeeded")
 

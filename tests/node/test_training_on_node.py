@@ -27,8 +27,6 @@ TMP: Final = {"name": "tmp", "mountPath": "/tmp"}  # noqa: S108  # a pod's own
 PACKAGES: Final = sysconfig.get_path("purelib")
 VALUES: Final = (
     "--set=operator.progress.enabled=true",
-    "--set=operator.settings.progressWriteSeconds=1",
-    "--set=operator.settings.statusRefreshSeconds=1",
     f"--set=admission.operator.hostPaths={{{PACKAGES}}}",
 )
 MAX_SECONDS: Final = 150.0

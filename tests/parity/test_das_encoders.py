@@ -20,10 +20,10 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.packing import fill, place_by
 from bireme.heuristics.simple_orderers import Fifo
 from bireme.onnx.sessions import Array
-from bireme.rl.encoders.das import DasJobs, DasMachines
-from bireme.simulator.simulation import SimulationConfig, simulate
-from bireme.training.das import baselines
-from bireme.training.das.environment import (
+from bireme_lab.encoders.das import DasJobs, DasMachines
+from bireme_lab.simulator.simulation import SimulationConfig, simulate
+from bireme_lab.training.das import baselines
+from bireme_lab.training.das.environment import (
     ORDERING,
     PLACEMENT,
     DasTurnEnv,
@@ -32,7 +32,7 @@ from bireme.training.das.environment import (
     physics_of,
     trace_of,
 )
-from bireme.training.das.evaluation import start_now
+from bireme_lab.training.das.evaluation import start_now
 
 JOBS, SEED = 60, 8
 Shown = dict[tuple[str, float], dict[str, Array]]

@@ -19,11 +19,18 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.packing import fill, place_by
 from bireme.heuristics.simple_orderers import Fifo
 from bireme.heuristics.simple_placers import FirstFit, LoadBalance
-from bireme.simulator.metrics import fee_dollars
-from bireme.simulator.outcome import Outcome
-from bireme.simulator.simulation import simulate
-from bireme.training.das.environment import SETTINGS, DasEnv, draw, nodes_of, physics_of, trace_of
-from bireme.training.das.evaluation import START_NOW
+from bireme_lab.simulator.metrics import fee_dollars
+from bireme_lab.simulator.outcome import Outcome
+from bireme_lab.simulator.simulation import simulate
+from bireme_lab.training.das.environment import (
+    SETTINGS,
+    DasEnv,
+    draw,
+    nodes_of,
+    physics_of,
+    trace_of,
+)
+from bireme_lab.training.das.evaluation import START_NOW
 from testbed.examples import examples
 
 JOBS = 60

@@ -19,14 +19,14 @@ from bireme.core.policy import Orderer, Policy
 from bireme.core.resources import CPU, MEMORY, PODS, IntArray, request_of
 from bireme.heuristics.packing import Packing
 from bireme.heuristics.simple_orderers import Fifo, ShortestJob
-from bireme.simulator.metrics import SimulationMetrics
-from bireme.simulator.metrics import measure as measure_outcome
-from bireme.simulator.outcome import Outcome
-from bireme.simulator.simulation import CYCLE, Decide, SimulationConfig, simulate
-from bireme.simulator.workload import Trace, TraceJob
 from bireme.testing import GIB, a_node
-from bireme.training.deeprm.baselines import Rule, run_rule, shortest_first
-from bireme.training.deeprm.environment import (
+from bireme_lab.simulator.metrics import SimulationMetrics
+from bireme_lab.simulator.metrics import measure as measure_outcome
+from bireme_lab.simulator.outcome import Outcome
+from bireme_lab.simulator.simulation import CYCLE, Decide, SimulationConfig, simulate
+from bireme_lab.simulator.workload import Trace, TraceJob
+from bireme_lab.training.deeprm.baselines import Rule, run_rule, shortest_first
+from bireme_lab.training.deeprm.environment import (
     DeepRmEnv,
     DeepRmEnvConfig,
     DeepRmJobs,

@@ -16,13 +16,13 @@ from bireme.kube import quantities, wire
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.plans import Member
 from bireme.kube.training_jobs import JobFacts
-from bireme.simulator.outcome import JobRecord
-from bireme.simulator.physics.model import MachineLaw, Physics
-from bireme.simulator.simulation import Simulation
-from bireme.simulator.state import SimulationState
-from bireme.simulator.traces.tables import tasks_of_gpus
-from bireme.simulator.workload import Trace, TraceJob
 from bireme.testing import a_node
+from bireme_lab.simulator.outcome import JobRecord
+from bireme_lab.simulator.physics.model import MachineLaw, Physics
+from bireme_lab.simulator.simulation import Simulation
+from bireme_lab.simulator.state import SimulationState
+from bireme_lab.simulator.traces.tables import tasks_of_gpus
+from bireme_lab.simulator.workload import Trace, TraceJob
 from testbed.objects.facts import (
     CREATED,
     a_job,

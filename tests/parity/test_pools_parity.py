@@ -24,11 +24,11 @@ from bireme.heuristics.packing import Packing
 from bireme.kube import quantities
 from bireme.kube.api.node_pool_scaler import NodePoolScalerSpec
 from bireme.kube.node_pool_scalers import PoolFacts
-from bireme.simulator.cluster import SimulatedCluster
-from bireme.simulator.machines import POOL_LABEL, parse_nodes
-from bireme.simulator.node_pools import NodePool, SimulatedPool, SimulatedPools
-from bireme.simulator.simulation import simulate
-from bireme.simulator.workload import Trace
+from bireme_lab.simulator.cluster import SimulatedCluster
+from bireme_lab.simulator.machines import POOL_LABEL, parse_nodes
+from bireme_lab.simulator.node_pools import NodePool, SimulatedPool, SimulatedPools
+from bireme_lab.simulator.simulation import simulate
+from bireme_lab.simulator.workload import Trace
 from bireme_operator.node_pools import ManagedPool, PoolInventory
 from bireme_operator.scale_requests import ScaleOrder, ScaleRequester
 from testbed.simulations import small_traces

@@ -19,13 +19,13 @@ from bireme.core.policy import Orderer, Policy
 from bireme.core.resources import PODS, FloatArray, request_of
 from bireme.core.settings import SchedulingSettings
 from bireme.heuristics.packing import Packing
-from bireme.heuristics.rlpto_queues import RlptoQueues
 from bireme.heuristics.simple_orderers import Fifo
-from bireme.simulator.outcome import Outcome
-from bireme.simulator.simulation import SimulationConfig, simulate
-from bireme.simulator.workload import Trace, TraceJob
 from bireme.testing import GPU
-from bireme.training.rlpto.environment import (
+from bireme_lab.heuristics.rlpto_queues import RlptoQueues
+from bireme_lab.simulator.outcome import Outcome
+from bireme_lab.simulator.simulation import SimulationConfig, simulate
+from bireme_lab.simulator.workload import Trace, TraceJob
+from bireme_lab.training.rlpto.environment import (
     LAW,
     NextTask,
     RlptoClusters,

@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from bireme.core.resources import BoolArray, IntArray
-from bireme.rl.encoders.tapfinger import LOST, VOID, decide, question
-from bireme.rl.encoders.tapfinger_types import TYPES
-from bireme.training.networks import predict, tensors
-from bireme.training.tapfinger.environment import TapFingerAgentEnv, TapFingerEnv, make_config
-from bireme.training.tapfinger.evaluation import PAPER, agent_env
-from bireme.training.tapfinger.networks import Design, ServedPools, TapAgents
-from bireme.training.vec_env import Observation, take
+from bireme_lab.encoders.tapfinger import LOST, VOID, decide, question
+from bireme_lab.encoders.tapfinger_types import TYPES
+from bireme_lab.training.networks import predict, tensors
+from bireme_lab.training.tapfinger.environment import TapFingerAgentEnv, TapFingerEnv, make_config
+from bireme_lab.training.tapfinger.evaluation import PAPER, agent_env
+from bireme_lab.training.tapfinger.networks import Design, ServedPools, TapAgents
+from bireme_lab.training.vec_env import Observation, take
 
 
 @pytest.mark.parametrize("name", ["multi-3", "single-3", "hetero-6", "pointer"])

@@ -20,17 +20,17 @@ from bireme.core.resources import CPU, PODS, BoolArray, IntArray, request_of
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.packing import Packing
 from bireme.heuristics.simple_orderers import Fifo
-from bireme.simulator.simulation import SimulationConfig, simulate
-from bireme.simulator.workload import Trace, TraceJob
 from bireme.testing import GPU, a_node
-from bireme.training.tapfinger.baselines import Greedy
-from bireme.training.tapfinger.environment import (
+from bireme_lab.simulator.simulation import SimulationConfig, simulate
+from bireme_lab.simulator.workload import Trace, TraceJob
+from bireme_lab.training.tapfinger.baselines import Greedy
+from bireme_lab.training.tapfinger.environment import (
     WINDOW,
     TapFingerEnvConfig,
     TapFingerPools,
     make_config,
 )
-from bireme.training.tapfinger.evaluation import follow
+from bireme_lab.training.tapfinger.evaluation import follow
 
 SETTING = make_config("multi-3", jobs=40)
 UNEVEN = make_config("hetero-6", jobs=60)

@@ -12,9 +12,9 @@ from bireme.core.policy import Policy
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.registry import make_policy
-from bireme.simulator.simulation import SimulationConfig, simulate
-from bireme.simulator.workload import Trace, TraceJob
 from bireme.testing import a_task, racks
+from bireme_lab.simulator.simulation import SimulationConfig, simulate
+from bireme_lab.simulator.workload import Trace, TraceJob
 
 _EVERY_SECONDS = 300.0
 _SEEDS = (1, 2, 3, 4, 5, 6)

@@ -7,7 +7,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 ROOMS = ("policies", "operator", "extender")
-MODULES = sorted(set(re.findall(r"`((?:bireme|bireme_operator|bireme_extender)/[\w/.]*)`", PAGE)))
+MODULES = sorted(
+    set(re.findall(r"`((?:bireme|bireme_lab|bireme_operator|bireme_extender)/[\w/.]*)`", PAGE))
+)
 STEPS = PAGE.partition("## Follow one job")[2].partition("\n## ")[0]
 
 
@@ -34,9 +36,13 @@ def definitions(module: str) -> set[str]:
 
 
 def test_every_package_and_every_module_beside_them_is_named() -> None:
-    library = ROOT / "policies" / "bireme"
-    names = {path.stem for path in library.iterdir() if path.suffix == ".py" or path.is_dir()}
-    expected = {f"bireme.{name}" for name in names if not name.startswith("__")}
+    expected = {
+        f"{package}.{path.stem}"
+        for package in ("bireme", "bireme_lab")
+        for path in (ROOT / "policies" / package).iterdir()
+        if path.suffix == ".py" or (path / "__init__.py").exists()
+        if not path.stem.startswith("__")
+    }
     expected |= {"bireme_operator", "bireme_extender"}
     assert sorted(name for name in expected if f"`{name}`" not in PAGE) == []
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from bireme import cli
-from bireme.cli import evaluate, main, train
-from bireme.simulator.metrics import KEYS
+from bireme.cli import main
+from bireme_lab.cli import evaluate, train
+from bireme_lab.simulator.metrics import KEYS
 from testbed.networks.checkpoints import write
 
 ROOT = Path(__file__).parents[2]
@@ -106,7 +107,7 @@ def about_a_cluster() -> list[str]:
     text = "\n".join(block for page in pages for block in blocks(page, "sh"))
     text = re.sub(r"(^|\s)#.*", "", text.replace("\\\n", " "), flags=re.MULTILINE)
     parts = (part.strip() for line in text.splitlines() for part in re.split(r"[|;]|&&", line))
-    others = ("simulate", "train", "evaluate", "forecast")
+    others = ("simulate", "train", "evaluate", "forecast compare")
     commands = [part for part in parts if re.match(rf"bireme (?!({'|'.join(others)}) )", part)]
     return list(dict.fromkeys(commands))
 
@@ -117,7 +118,7 @@ def test_a_command_about_a_cluster_of_the_documentation_is_understood(command: s
     assert cli.parser_for(given).parse_args(given).run
 
 
-@pytest.mark.parametrize("command", shown("bireme forecast "))
+@pytest.mark.parametrize("command", shown("bireme forecast compare "))
 def test_a_forecast_of_the_documentation_is_made(
     command: str,
     tmp_path: Path,

@@ -48,7 +48,7 @@ def test_unit_tests_lie_where_their_package_does() -> None:
 def folder_of(package: Path) -> str:
     """Return the folder below tests/unit of a package, by its ``__init__.py``."""
     name = shown(package.parent)
-    for prefix in ("operator/bireme_", "extender/bireme_", "policies/bireme/"):
+    for prefix in ("operator/bireme_", "extender/bireme_", "policies/bireme/", "policies/bireme_"):
         name = name.removeprefix(prefix)
     return name
 

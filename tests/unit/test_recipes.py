@@ -14,7 +14,7 @@ MAX_FILES: Final = {
     "A limit of queues": 6,
     "A reason": 1,
     "A rule for victims": 1,
-    "A learned policy": 6,
+    "A learned policy": 5,
     "A placement constraint of a gang": 8,
 }
 """The limit of source files by recipe."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bireme import registry
+from bireme import policy_names, registry
 from bireme.core.errors import SettingError
 from bireme.core.settings import SchedulingSettings
 from bireme.heuristics.combined_priority import CombinedPriority
@@ -26,12 +26,12 @@ def test_settings_choose_the_policy() -> None:
     assert isinstance(policy.orderer, Fifo)
 
 
-@pytest.mark.parametrize("name", sorted(registry.ORDERERS))
+@pytest.mark.parametrize("name", sorted(policy_names.class_paths("orderer")))
 def test_every_registered_orderer_can_be_made(name: str) -> None:
     assert callable(registry.make_orderer(name).order)
 
 
-@pytest.mark.parametrize("name", sorted(registry.PLACERS))
+@pytest.mark.parametrize("name", sorted(policy_names.class_paths("placer")))
 def test_every_registered_placer_can_be_made(name: str) -> None:
     assert callable(registry.make_placer(name).place)
 
@@ -70,9 +70,9 @@ def test_the_default_rules_stand_behind_every_policy() -> None:
 
 
 TABLES = {
-    "orderer": registry.ORDERERS,
-    "placer": registry.PLACERS,
-    "sizer": registry.SIZERS,
+    "orderer": policy_names.class_paths("orderer"),
+    "placer": policy_names.class_paths("placer"),
+    "sizer": policy_names.class_paths("sizer"),
 }
 
 

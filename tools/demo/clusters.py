@@ -29,9 +29,12 @@ QUEUES: Final = ROOT / "manifests" / "demo" / "queues.yaml"
 RUN: Final = Path(".run") / "demo"
 NAME: Final = "bireme"
 ENVIRONMENT: Final[Mapping[str, str]] = {
-    "BIREME_STATUS_REFRESH_SECONDS": "1",  # a live table lives from fresh positions
     "BIREME_MIN_RUNTIME_SECONDS": "3",  # five minutes where jobs run for hours
     "BIREME_RESIZE_SETTLE_SECONDS": "1",
+}
+INTERNALS: Final = {
+    "status_refresh_seconds": 1.0,  # a live table lives from fresh positions
+    "progress_write_seconds": 1.0,
 }
 Say = Callable[[str], None]
 
@@ -40,7 +43,8 @@ Say = Callable[[str], None]
 def served(nodes: int, racks: int, say: Say) -> Iterator[BiremeStack]:
     with Cluster.start(f"demo-{os.getpid()}") as cluster:
         _furnish(cluster, nodes, racks, say)
-        with BiremeStack(cluster, RUN / "logs", _recording_in(RUN / "records")) as stack:
+        settings = _recording_in(RUN / "records")
+        with BiremeStack(cluster, RUN / "logs", settings, internals=INTERNALS) as stack:
             stack.start()
             say("Bireme runs: operator, extender, and a second kube-scheduler")
             # An operator that loses its lease on a busy machine exits, for a kubelet to restart it.
@@ -102,7 +106,8 @@ def keep(name: str) -> None:
         ready_url="",
     )
     folder = clusters_folder() / name
-    with BiremeStack(cluster, folder / "logs", _recording_in(folder / "records")) as stack:
+    settings = _recording_in(folder / "records")
+    with BiremeStack(cluster, folder / "logs", settings, internals=INTERNALS) as stack:
         _let_leader_be_asked(stack)
         stack.start()
         board.start()
@@ -139,10 +144,10 @@ def _let_leader_be_asked(stack: BiremeStack) -> None:
         address = own_address()
     except OSError:  # no network: no endpoint can be made that the API server reaches
         return
-    port = int(operator.env["BIREME_METRICS_PORT"])
+    port = operator.port
     operator.env |= {
         "BIREME_OUTLOOK": "true",
-        "BIREME_METRICS_HOST": address,
+        "BIREME_METRICS_ADDRESS": f"{address}:{port}",
         "BIREME_LEASE_NAMESPACE": SYSTEM,
     }
     operator.ready_url = f"http://{address}:{port}/readyz"

@@ -51,15 +51,24 @@ class Archive:
 
 @dataclass(frozen=True, slots=True)
 class Images:
-    """Images that the chart names with its default values, on a control plane of our version."""
+    """Images that the chart names with its default values, on a control plane of our version.
+
+    The chart names ``lab`` where its values do: for policies of research.
+    """
 
     bireme: Archive
     forecast: Archive
+    lab: Archive
     scheduler: Archive
 
     @property
+    def own(self) -> tuple[Archive, ...]:
+        """The images of the Dockerfile."""
+        return (self.bireme, self.forecast, self.lab)
+
+    @property
     def all(self) -> tuple[Archive, ...]:
-        return (self.bireme, self.forecast, self.scheduler)
+        return (*self.own, self.scheduler)
 
 
 def obstacle() -> str | None:
@@ -108,6 +117,7 @@ def images_in(folder: Path) -> Images:
             folder / "bireme.tar",
         ),
         Archive(f"docker.io/library/{forecast}:{version}", folder / "bireme-forecast.tar"),
+        Archive(f"docker.io/library/bireme-lab:{version}", folder / "bireme-lab.tar"),
         Archive(f"{scheduler}:{KUBERNETES_VERSION}", folder / "kube-scheduler.tar"),
     )
 
@@ -155,7 +165,7 @@ def _build(buildah: Buildah, folder: Path, report: Report, programs: Path) -> No
     images = images_in(folder)
     pip = folder.parent / "pip.conf"  # beside, not in, what is kept: it may have a password
     pip_configuration(Path(sys.executable), pip)
-    for image in (images.bireme, images.forecast):
+    for image in images.own:
         report(f"building {image.name}")
         buildah.build(
             image.name,
@@ -169,7 +179,7 @@ def _build(buildah: Buildah, folder: Path, report: Report, programs: Path) -> No
     buildah.build(images.scheduler.name, programs, recipe=SCHEDULER_RECIPE)
     for image in images.all:
         buildah.save(image.name, image.path)
-    for image in (images.bireme, images.forecast):
+    for image in images.own:
         with buildah.files(image.name) as root:
             image.materials.write_text(materials.describe(image.name, root))
 

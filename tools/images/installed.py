@@ -29,11 +29,17 @@ REMOVED: Final = {
     # One class for each group of the Kubernetes API. Bireme takes credentials from this library
     # and calls nothing with it; it imports these when one is named, so that nothing misses them.
     "calls of the Kubernetes client": ("kubernetes/client/api", "kubernetes/aio/client/api"),
+    # Each has a copy of much of the library. Bireme loads two of the six.
+    "extensions of CEL": tuple(
+        f"cel_expr_python/ext/ext_{name}.*" for name in ("encoders", "math", "proto", "strings")
+    ),
     # For compilers and type checkers, of which the images have none.
     "headers, stubs and Cython sources": ("**/*.pyi", "**/*.pxd", "**/*.pyx", "**/*.h", "**/*.a"),
 }
 """Patterns below site-packages, by what they are."""
 PACKAGES: Final = ("bireme", "bireme_operator", "bireme_extender")
+LAB: Final = "bireme_lab"
+"""Package that only the image with the policies of research has."""
 BY_NAME: Final = (
     # Names that libraries make up at run time.
     "encodings.idna",
@@ -101,7 +107,8 @@ def _sources() -> set[str]:
 def names() -> Iterator[str]:
     """Yield every module that Bireme consists of or names in an import, sorted by file."""
     yield from BY_NAME
-    for package in PACKAGES:
+    packages = [*PACKAGES, *([LAB] if importlib.util.find_spec(LAB) else [])]
+    for package in packages:
         (folder,) = importlib.import_module(package).__path__
         for module in pkgutil.walk_packages([folder], f"{package}.", onerror=lambda _: None):
             yield module.name

@@ -11,10 +11,12 @@ from typing import IO, Any, Final
 from tools.images.archives import Archive, Images
 
 LARGEST: Final = 10
-CONTENTS: Final = (
-    *("base", "packages", "Bireme, bytecode of all that is imported"),
-    *("packages of the forecast", "their bytecode"),
-)
+_BIREME: Final = ("base", "packages", "Bireme, bytecode of all that is imported")
+CONTENTS: Final = {
+    "bireme": _BIREME,
+    "bireme-forecast": (*_BIREME, "packages of the forecast", "their bytecode"),
+    "bireme-lab": (*_BIREME, "the lab, with its bytecode"),
+}
 """Layers of the Dockerfile's images, on a base of one layer."""
 
 
@@ -36,7 +38,7 @@ def tables(images: Images) -> str:
     for image in images.all:
         name = image.name.rpartition("/")[2].partition(":")[0]
         found = list(layers(image))
-        contents = (name,) if image is images.scheduler else CONTENTS
+        contents = CONTENTS.get(name, (name,))
         for layer, content in zip(found, contents, strict=False):
             # A node has a layer once, however many images share it.
             if layer.digest not in counted:

@@ -1,4 +1,4 @@
-"""The distributions of a release: bireme and bireme-report, and what proves them installable."""
+"""The distributions of a release, and what proves them installable."""
 
 import os
 import shutil
@@ -16,7 +16,11 @@ from tools.release import versions
 from tools.release.errors import ReleaseError
 
 ROOT: Final = versions.ROOT
-SOURCES: Final = {"bireme": ROOT, "bireme-report": ROOT / "report"}
+SOURCES: Final = {
+    "bireme": ROOT,
+    "bireme-lab": ROOT / "policies",
+    "bireme-report": ROOT / "report",
+}
 """The folder with the pyproject.toml of each distribution, which have one version."""
 PINS: Final = ROOT / "image" / "bireme.txt"
 """What the wheel is installed with, by hash: its extras operator, extender and serve."""

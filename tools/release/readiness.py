@@ -26,7 +26,7 @@ def missing(tag: str | None = None, root: Path = ROOT) -> Iterator[str]:
         notes(version, root / "CHANGELOG.md")
     except ReleaseError as error:
         yield str(error)
-    for file in (SOURCE, "report/pyproject.toml"):
+    for file in (SOURCE, "policies/pyproject.toml", "report/pyproject.toml"):
         urls = tomllib.loads((root / file).read_text())["project"]["urls"]
         if unnamed := [name for name, url in urls.items() if "/OWNER/" in url]:
             listed = ", ".join(unnamed)

@@ -68,7 +68,7 @@ class Rehearsal:
             with self._step("wheels signed, with bills of materials"):
                 self._sign_wheels(installed, signer)
             with self._step("images pushed, signed, with bills of materials"):
-                own = [images.bireme, images.forecast]
+                own = list(images.own)
                 pushed = {image.path.stem: self._publish(image, registry, signer) for image in own}
                 scheduler = registry.push(images.scheduler, "kube-scheduler", self.version)
             with self._step("chart packaged with digests, pushed, signed and pulled"):
@@ -93,7 +93,7 @@ class Rehearsal:
 
     def _distributions(self) -> dict[Path, Environment]:
         """Build the wheels; return each with the environment that it was tried in."""
-        bireme, report = distributions.build(self.folder / "dist")
+        bireme, lab, report = distributions.build(self.folder / "dist")
         environment = Environment(self.folder / "environment")
         environment.install(bireme, distributions.PINS)
         if strangers := environment.strangers():
@@ -103,6 +103,11 @@ class Rehearsal:
         environment.run("bireme", "policies")  # reads files that come with the package
         for program in ("bireme-operator", "bireme-extender"):
             environment.start_without_cluster(program)
+        research = Environment(self.folder / "research")
+        research.install(bireme, distributions.PINS)
+        research.install(lab)
+        for command in (("simulate", "--help"), ("policies", "show", "das")):
+            research.run("bireme", *command)
         alone = Environment(self.folder / "training")
         alone.install(report)
         others = [one.name for one in alone.installed() if one.name != "bireme-report"]
@@ -110,7 +115,7 @@ class Rehearsal:
             raise ReleaseError(f"bireme-report does not stand alone: {others} came with it")
         script = "from bireme_report import finish, report; report(step=1, total_steps=2); finish()"
         alone.run("python", "-c", script)
-        return {bireme: environment, report: alone}
+        return {bireme: environment, lab: research, report: alone}
 
     def _sign_wheels(self, installed: dict[Path, Environment], signer: Signer) -> None:
         for wheel, environment in installed.items():

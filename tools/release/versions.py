@@ -20,6 +20,8 @@ _SOURCE_LINE: Final = rf'^version = "{_NUMBER}"$'
 # An image of Bireme's, or of a user's with Bireme in it, by its tag.
 _IMAGE: Final = rf"\b(?:bireme(?:-[a-z]+)?|[a-z]+-bireme):{_NUMBER}"
 PLACES: Final = (
+    ("policies/pyproject.toml", _SOURCE_LINE),
+    ("policies/pyproject.toml", rf'"bireme\[serve\]=={_NUMBER}"'),
     ("charts/bireme/Chart.yaml", rf"^(?:version|appVersion): {_NUMBER}$"),
     ("charts/bireme/README.md", rf"\bVersion {_NUMBER};"),
     ("docs/*.md", _IMAGE),

@@ -134,14 +134,13 @@ affinity:
 {{- define "bireme.settings" -}}
 {{- $progress := .Values.operator.progress -}}
 {{- $observes := eq .Values.operator.mode "Observe" -}}
-{{- $operator := dict "mode" .Values.operator.mode "leaseNamespace" (include "bireme.namespace" .) "metricsHost" "0.0.0.0" "metricsPort" 8080 -}}
+{{- $operator := dict "mode" .Values.operator.mode "leaseNamespace" (include "bireme.namespace" .) "metricsAddress" "0.0.0.0:8080" -}}
 {{- if and $progress.enabled (not $observes) -}}
 {{- $scheme := ternary "https" "http" (ne $progress.certificateSecret "") -}}
 {{- $url := printf "%s://%s-progress.%s.svc:8082" $scheme (include "bireme.fullname" .) (include "bireme.namespace" .) -}}
-{{- $operator = merge (dict "progressUrl" $url "progressHost" "0.0.0.0" "progressPort" 8082) $operator -}}
-{{- if $progress.certificateSecret -}}
-{{- $operator = merge (dict "progressCertFile" "/etc/bireme-progress/tls.crt" "progressKeyFile" "/etc/bireme-progress/tls.key") $operator -}}
-{{- end -}}
+{{- $folder := ternary "/etc/bireme-progress" "" (ne $progress.certificateSecret "") -}}
+{{- $address := printf "%s://0.0.0.0:8082%s" $scheme $folder -}}
+{{- $operator = merge (dict "progressUrl" $url "progressAddress" $address) $operator -}}
 {{- with $progress.caConfigMap -}}
 {{- $operator = merge (dict "progressCaConfigMap" .) $operator -}}
 {{- end -}}
@@ -149,12 +148,15 @@ affinity:
 {{- if .Values.operator.records.volume -}}
 {{- $operator = merge (dict "recordDirectory" "/var/lib/bireme/records") $operator -}}
 {{- end -}}
-{{- $extender := dict "extenderHost" "127.0.0.1" "extenderPort" 8888 "metricsHost" "0.0.0.0" "metricsPort" 8889 -}}
+{{- $extender := dict "extenderAddress" "127.0.0.1:8888" "metricsAddress" "0.0.0.0:8889" -}}
+{{- $program := deepCopy .Values.program -}}
 {{- if .Values.checkpoints.volume -}}
-{{- $_ := set $operator "checkpointDirectory" "/var/lib/bireme/checkpoints" -}}
-{{- $_ := set $extender "checkpointDirectory" "/var/lib/bireme/checkpoints" -}}
+{{- $_ := set $program "checkpointDirectory" "/var/lib/bireme/checkpoints" -}}
 {{- end -}}
-{{- $all := dict "operator" (merge $operator (deepCopy .Values.operator.settings)) "extender" (merge $extender (deepCopy .Values.scheduler.extender.settings)) -}}
+{{- $all := dict "operator" (merge $operator (deepCopy .Values.operator.settings)) "extender" $extender -}}
+{{- with $program -}}
+{{- $_ := set $all "program" . -}}
+{{- end -}}
 {{- with .Values.scheduling -}}
 {{- $_ := set $all "scheduling" . -}}
 {{- end -}}

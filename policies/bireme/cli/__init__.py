@@ -2,65 +2,27 @@
 
 Each command is a module with two functions: ``add_arguments(parser)``, and ``run(options)``, which
 returns the exit status: 0 when done, 1 if the command failed. ``options.command`` is the command
-line as it was written, ``options.asked`` the name of the command. :func:`main` writes every
-BiremeError as one line on standard error; a UsageError, for an argument that cannot be used, gives
-2, any other 1, and Ctrl-C 130.
+line as it was written, ``options.asked`` the name of the command, or of its verb. :func:`main`
+writes every BiremeError as one line on standard error; a UsageError, for an argument that cannot be
+used, gives 2, any other 1, and Ctrl-C 130. :mod:`bireme.cli.commands` lists the commands.
 """
 
 import argparse
 import os
 import shlex
+import shutil
 import sys
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Callable, Sequence
 from importlib import import_module
-from importlib.metadata import version
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from bireme.cli.arguments import UsageError
+from bireme.cli.commands import Command, find_command, groups, no_lab
 from bireme.core.errors import BiremeError
 
-COMMANDS: Final = {
-    "simulate": "compare policies on a workload, with the scheduling cycle of the operator",
-    "replay": "show the decisions that other policies would have made on an operator's record",
-    "tune": "fit rules, constants and the learned index to a record; accept only a policy that "
-    "wins",
-    "outlook": "predict the start of every waiting gang, by the leader or from a record",
-    "train": "train a learned policy: a folder with its checkpoint and its curves",
-    "evaluate": "compare a learned policy with its rivals, on the same seeds",
-    "benchmark": "compare every policy with the best tuned rule, on data that chose none of them",
-    "forecast": "forecast a series, and compare the models on its past",
-    "forecast-pools": "forecast the demand of every NodePoolScaler, and write it into its status",
-    "why": "explain why a job waits or where it runs: the dominant reason first, with a remedy",
-    "queue": "list the waiting gangs of all queues, the next to start first",
-    "ui": "open a board in the browser: capacity, queues, jobs and reasons, of a cluster or a "
-    "record",
-    "list": "list the jobs and gangs of a namespace: phase, reason, queue, position, size, age",
-    "top": "watch the cluster: queues, running and waiting jobs; live, until Ctrl-C",
-    "usage": "report the use and waste of devices, by queue, namespace or pool",
-    "suspend": "stop jobs and keep them, until they are resumed",
-    "resume": "let suspended jobs wait and start again",
-    "cancel": "delete jobs that have not ended, and say what each was doing",
-    "scale": "change the number of replicas of a waiting elastic job",
-    "logs": "print the logs of the replicas of a job, with task and index before each line",
-    "doctor": "check an installation from end to end, and list faults with remedies",
-    "explain": "explain a SchedulingPolicy: its parts, whether it decides, and how well",
-    "drain": "show which gangs a drain of nodes would move, and where to; moves nothing",
-    "release": "release namespaces that enforce their queues, and pods that wait for Bireme",
-    "maintenance": "announce maintenance of nodes: only gangs that end before it may start there",
-    "submit": "check manifests here and at the API server, send all or none, and follow the jobs",
-    "convert": "convert Volcano's Jobs, PodGroups and Queues, with a note on every difference",
-    "policies": "list all policies, a line each",
-    "completion": "print a completion script for bash, zsh or fish",
-}
-"""The purpose of each command: its line in the list, and its description."""
-
-# Modules named ``queue`` and ``list`` would hide a module and a type of Python.
-_MODULES: Final = {
-    "queue": "queues",
-    "list": "listing",
-    "suspend": "suspension",
-    "resume": "suspension",
-}
+_INDENT: Final = 14
+"""Column of the purposes in the help."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -70,12 +32,76 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"{message} (see {self.prog} --help)")
 
 
+class CommandParser(_Parser):
+    """Parser of a command, which imports the command once it is needed: all take a second."""
+
+    command: Command | None = None
+
+    def load(self) -> None:
+        """Add the arguments of the command, or its verbs."""
+        if (command := self.command) is None:
+            return
+        self.command = None
+        if command.verbs:
+            verbs = self.add_subparsers(required=True, metavar="VERB", parser_class=CommandParser)
+            for name, verb in command.verbs.items():
+                _add(verbs, name, verb, help=verb.purpose)
+        elif not command.module:
+            raise no_lab(self.prog)
+        else:
+            module = import_module(command.module)
+            module.add_arguments(self)
+            self.set_defaults(run=module.run, asked=self.prog.rpartition(" ")[2])
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Load the command, and parse as any other parser."""
+        self.load()
+        return super().parse_known_args(args, namespace)
+
+
+def _add(commands: Any, name: str, command: Command, **more: str) -> None:
+    commands.add_parser(name, description=_sentence(command.purpose), **more).command = command
+
+
+class _Version(argparse.Action):
+    """Prints the version, which takes a look at the installed packages."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
+        from importlib.metadata import version
+
+        sys.stdout.write(f"bireme {version('bireme')}\n")
+        parser.exit()
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
+    return _run("bireme", arguments, parser_for)
+
+
+def run_module(
+    program: str, module: str, purpose: str, arguments: Sequence[str] | None = None
+) -> int:
+    """Run the command of ``module`` as ``python -m program``; return its exit status."""
+    name, command = f"python -m {program}", import_module(module)
+
+    def make(_: Sequence[str]) -> argparse.ArgumentParser:
+        parser = _Parser(prog=name, description=_sentence(purpose))
+        command.add_arguments(parser)
+        parser.set_defaults(run=command.run)
+        return parser
+
+    return _run(name, arguments, make)
+
+
+def _run(
+    program: str,
+    arguments: Sequence[str] | None,
+    make: Callable[[Sequence[str]], argparse.ArgumentParser],
+) -> int:
     command_line = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        options = parser_for(command_line).parse_args(command_line)
-        options.command = shlex.join(["bireme", *command_line])
+        options = make(command_line).parse_args(command_line)
+        options.command = f"{program} {shlex.join(command_line)}"
         status: int = options.run(options)
         sys.stdout.flush()  # so that a closed pipe is noticed here
     except UsageError as error:
@@ -95,19 +121,44 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parser_for(command_line: Sequence[str]) -> argparse.ArgumentParser:
-    """Return the parser; only the command in ``command_line`` has its arguments."""
-    command_name = next((word for word in command_line if not word.startswith("-")), "")
+    """Return the parser of the command in ``command_line``; UsageError if there is none."""
+    name = next((word for word in command_line if not word.startswith("-")), "")
     parser = _Parser(
-        prog="bireme", description="Learned gang scheduling: ask a cluster, simulate, train, judge."
+        prog="bireme",
+        usage="bireme [-h] [--version] COMMAND ...",
+        description="Learned gang scheduling: ask a cluster, simulate, train, judge.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"bireme {version('bireme')}")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for name, purpose in COMMANDS.items():
-        sentence = f"{purpose[0].upper()}{purpose[1:]}."
-        added = commands.add_parser(name, help=purpose, description=sentence)
-        if name == command_name:  # the modules of all commands take a second to import
-            module = _MODULES.get(name, name.replace("-", "_"))
-            command = import_module(f"bireme.cli.{module}")
-            command.add_arguments(added)
-            added.set_defaults(run=command.run, asked=name)
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
+    commands = parser.add_subparsers(
+        prog="bireme",
+        required=True,
+        metavar="COMMAND",
+        help=argparse.SUPPRESS,
+        parser_class=CommandParser,
+    )
+    if not command_line or command_line[0] != name:  # an option of bireme itself
+        parser.epilog = _overview()
+    if name:
+        _add(commands, name, find_command(name))
     return parser
+
+
+def _sentence(purpose: str) -> str:
+    return f"{purpose[0].upper()}{purpose[1:]}."
+
+
+def _overview() -> str:
+    """Return the commands by group, as the help shows them."""
+    width = min(100, shutil.get_terminal_size().columns - 2)
+    lines: list[str] = []
+    for heading, commands in groups():
+        lines += ["", f"{heading}:"] if lines else [f"{heading}:"]
+        for name, command in commands.items():
+            lines += textwrap.wrap(
+                command.purpose,
+                width,
+                initial_indent=f"  {name:<{_INDENT - 3}} ",
+                subsequent_indent=" " * _INDENT,
+            )
+    return "\n".join(lines)

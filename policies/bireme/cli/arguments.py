@@ -6,10 +6,10 @@ Imports next to nothing, because every command pays for it when it starts.
 import argparse
 import json
 import math
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
@@ -61,6 +61,8 @@ def write_results(options: argparse.Namespace, numbers: Json, text: str) -> None
     The version of Bireme and the command line come before the numbers.
     """
     if options.json:
+        from importlib.metadata import version  # a thirtieth of a second, for this alone
+
         document = {"bireme": version("bireme"), "command": options.command, **numbers}
         with naming("--json"):
             write_text(options.json, json.dumps(document, indent=1, allow_nan=False) + "\n")
@@ -72,13 +74,19 @@ def write_results(options: argparse.Namespace, numbers: Json, text: str) -> None
 
 
 def add_record(
-    parser: argparse.ArgumentParser, *, is_option: bool = False, is_needed: bool = True
+    parser: argparse.ArgumentParser,
+    *,
+    is_option: bool = False,
+    container: argparse._ActionsContainer | None = None,
 ) -> None:
-    """Add the arguments for a record, and for the folder of the checkpoints that decided in it."""
+    """Add the arguments for a record, and for the folder of the checkpoints that decided in it.
+
+    ``container`` gets the option ``--record``, by default ``parser``.
+    """
     what = "consecutive files record-*.jsonl, plain or gzipped, or their folder"
     add = parser.add_argument
     if is_option:
-        add(
+        (container or parser).add_argument(
             "--record",
             action="append",
             default=[],
@@ -87,7 +95,7 @@ def add_record(
             help=f"use an operator's record instead of the leader: {what}; repeatable",
         )
     else:
-        add("record", nargs="+" if is_needed else "*", type=Path, metavar="RECORD", help=what)
+        add("record", nargs="+", type=Path, metavar="RECORD", help=what)
     add(
         "--checkpoints",
         default="",
@@ -133,13 +141,6 @@ def add_what_if(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         help="the value of a PriorityClass, for --record, as a record has none; repeatable",
     )
-    add(
-        "--seconds",
-        type=whole,
-        default=60,
-        metavar="N",
-        help="time limit for trying changes; default: 60",
-    )
     add_record(parser, is_option=True)
 
 
@@ -180,6 +181,21 @@ def shard(text: str) -> tuple[int, int]:
             f"{text!r} is no share; write for example 0/4, 1/4, 2/4 or 3/4"
         )
     return int(which), int(of)
+
+
+UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+"""Seconds of each unit of time."""
+
+
+def seconds(text: str) -> int:
+    """Return the seconds of a duration such as ``5m``."""
+    match = re.fullmatch(r"([1-9][0-9]{0,8})([smhdw]?)", text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no length of time; write 5m, 1h, 14d or 1w")
+    number, unit = match.groups()
+    if not unit:
+        raise argparse.ArgumentTypeError(f"{text!r} has no unit; write {text}s, {text}m or {text}h")
+    return int(number) * UNITS[unit]
 
 
 def pair(text: str) -> tuple[str, str]:

@@ -205,9 +205,9 @@ _RIGHTS: Final = (
     ("patch", names.GROUP, "trainingjobs", "", True, "suspend, resume, scale"),
     ("delete", names.GROUP, "trainingjobs", "", True, "cancel"),
     ("get", "", "pods", "log", True, "logs"),
-    ("list", names.GROUP, "trainingjobs", "", False, "queue and top of all namespaces"),
-    ("list", names.GROUP, "queues", "", False, "top, submit --check"),
-    ("list", "", "nodes", "", False, "top, drain"),
+    ("list", names.GROUP, "trainingjobs", "", False, "queue of all namespaces"),
+    ("list", names.GROUP, "queues", "", False, "queue --watch, submit --check"),
+    ("list", "", "nodes", "", False, "queue --watch, maintenance plan"),
 )
 """Verb, group, resource, subresource, whether the namespace suffices, and the commands for it."""
 

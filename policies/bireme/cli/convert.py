@@ -1,4 +1,4 @@
-"""``bireme convert``: Volcano's Jobs, PodGroups and Queues as Bireme's kinds.
+"""``bireme migrate convert``: Volcano's Jobs, PodGroups and Queues as Bireme's kinds.
 
 Manifests go to standard output and remarks to standard error, so that the result can be piped to
 ``kubectl apply``; other kinds pass unchanged. Nothing is dropped silently: every field that has
@@ -20,7 +20,7 @@ import pydantic
 import yaml
 
 from bireme.cli import convert_queues, manifest_files
-from bireme.cli.arguments import STANDARD_OUTPUT, Json, naming, write_text
+from bireme.cli.arguments import Json, naming
 from bireme.cli.conversion import (
     ConversionError,
     Note,
@@ -591,12 +591,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TASK=ROLE",
         help=f"role of a task whose name does not show it: {', '.join(ROLES)}",
     )
-    add(
-        "--out",
-        default=STANDARD_OUTPUT,
-        metavar="FILE",
-        help="output file; default: standard output",
-    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -606,8 +600,7 @@ def run(options: argparse.Namespace) -> int:
             documents += manifest_files.read(name)
     manifests, notes = convert(documents, dict(options.role))
     text = yaml.safe_dump_all(manifests, sort_keys=False, allow_unicode=True, width=100)
-    with naming("--out"):
-        write_text(options.out, text)
+    sys.stdout.write(text)
     if notes:
         rows = [[note.effect.value, note.subject, note.field, note.text] for note in notes]
         sys.stderr.write("\n".join(align_columns(rows, flush_left=4)) + "\n")

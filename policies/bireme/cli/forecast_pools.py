@@ -1,4 +1,4 @@
-"""``bireme forecast-pools``: the nightly job that forecasts every NodePoolScaler.
+"""``bireme forecast pools``: the nightly job that forecasts every NodePoolScaler.
 
 It prints a line for each pool: the forecast and the reason for its model, or the fault.
 """
@@ -15,11 +15,7 @@ CANDIDATES: Final = ("persistence", "holt-winters", "arima", "gru", "lsp")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--pool",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="forecast only this NodePoolScaler; repeatable",
+        "pool", nargs="*", metavar="POOL", help="only these NodePoolScalers; default: all"
     )
     parser.add_argument("--dry-run", action="store_true", help="forecast and write nothing")
 

@@ -13,7 +13,7 @@ import secrets
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final
 
 import msgspec
 
@@ -145,30 +145,6 @@ def _pause(error: ApiError) -> float | None:
     if error.status == 429 and wait is not None and wait <= _MAX_PAUSE_SECONDS:
         return wait
     return None
-
-
-class _Versioned(Protocol):
-    @property
-    def api_version(self) -> str: ...
-
-
-_T = TypeVar("_T", bound=_Versioned)
-
-
-def decode(text: bytes, kind: type[_T], version: str) -> _T:
-    """Return the answer ``text``; ConsoleError if it is not of that kind and version."""
-    try:
-        head: Json = msgspec.json.decode(text, type=dict)
-        if (answer_version := head.get("apiVersion")) not in (version, None):
-            raise ConsoleError(
-                f"the answer has version {answer_version!r}, and this bireme reads {version}; use "
-                "the bireme of the operator's version"
-            )
-        return msgspec.json.decode(text, type=kind)
-    except msgspec.DecodeError as error:
-        raise ConsoleError(
-            f"the answer cannot be read: {error}; check --outlook-service"
-        ) from error
 
 
 # --- tickets ------------------------------------------------------------------------------------

@@ -1,5 +1,4 @@
-"""``bireme maintenance``: announce the maintenance of nodes, list what is announced, cancel the
-maintenance.
+"""``bireme maintenance announce``, ``list`` and ``cancel``: the announced maintenance of nodes.
 
 It is an annotation of each Node, written with the caller's own right to patch nodes. Its effect is
 described in :mod:`bireme.core.maintenance`.
@@ -39,38 +38,33 @@ class NodeMaintenance:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    when = "such as 2026-12-01T20:00:00Z, or 2h30m from now"
-    parser.add_argument("node", nargs="*", metavar="NODE", help="nodes; for --list default: all")
-    parser.add_argument("--from", dest="begins", metavar="TIME", help=f"{when}; default: now")
+    verb = parser.prog.rpartition(" ")[2]
+    is_list = verb == "list"
     parser.add_argument(
-        "--until", metavar="TIME", help="time at which the nodes are back, in the same form"
+        "node",
+        nargs="*" if is_list else "+",
+        metavar="NODE",
+        help="only these nodes; default: all" if is_list else "the nodes",
     )
-    actions = parser.add_mutually_exclusive_group()
-    actions.add_argument("--list", action="store_true", help="show the announced maintenance")
-    actions.add_argument("--cancel", action="store_true", help="cancel the maintenance")
+    if verb == "announce":
+        when = "such as 2026-12-01T20:00:00Z, or 2h30m from now"
+        parser.add_argument("--from", dest="begins", metavar="TIME", help=f"{when}; default: now")
+        parser.add_argument(
+            "--until",
+            required=True,
+            metavar="TIME",
+            help="time at which the nodes are back, in the same form",
+        )
     common.add_target(parser, namespaced=False)
-    common.add_output(parser)
+    if is_list:
+        common.add_output(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     now = time.time()  # noqa: TID251  # a person asks now
-    if options.list:
-        entries = ask(options, lambda reader: _list_maintenance(reader, options.node))
-        items = [
-            {
-                "node": entry.node,
-                "from": clock_time(entry.begins),
-                "until": clock_time(entry.ends),
-                "state": entry.state(now),
-            }
-            for entry in entries
-        ]
-        data = common.with_version("MaintenanceList", {"items": items})
-        common.write(options.output, data, _table(entries, now))
-        return 0
-    if not options.node:
-        raise UsageError("argument NODE: name the nodes, or use --list to see what is announced")
-    if options.cancel:
+    if options.asked == "list":
+        return _show(options, now)
+    if options.asked == "cancel":
         value, text = None, "no maintenance"
     else:
         begins, ends = _window(options.begins, options.until, now)
@@ -81,14 +75,30 @@ def run(options: argparse.Namespace) -> int:
         sys.stdout.write(f"node {node}: {text}\n")
     if value is not None:
         which = " ".join(options.node)
-        sys.stderr.write(f"bireme: to see which gangs would move: bireme drain {which}\n")
+        sys.stderr.write(
+            f"bireme: to see which gangs would move: bireme maintenance plan {which}\n"
+        )
     return 0
 
 
-def _window(begins: str | None, ends: str | None, now: float) -> tuple[float, float]:
+def _show(options: argparse.Namespace, now: float) -> int:
+    entries = ask(options, lambda reader: _list_maintenance(reader, options.node))
+    items = [
+        {
+            "node": entry.node,
+            "from": clock_time(entry.begins),
+            "until": clock_time(entry.ends),
+            "state": entry.state(now),
+        }
+        for entry in entries
+    ]
+    data = common.with_version("MaintenanceList", {"items": items})
+    common.write(options.output, data, _table(entries, now))
+    return 0
+
+
+def _window(begins: str | None, ends: str, now: float) -> tuple[float, float]:
     """Return the times of the arguments as POSIX seconds."""
-    if ends is None:
-        raise UsageError("argument --until: is missing; give the time at which the nodes are back")
     first = now if begins is None else _moment("--from", begins, now)
     last = _moment("--until", ends, now)
     if last <= max(first, now):

@@ -1,4 +1,4 @@
-"""``bireme release``: take namespaces and waiting pods out of Bireme's control.
+"""``bireme migrate release``: take namespaces and waiting pods out of Bireme's control.
 
 1. The label ``bireme.dev/enforce`` of namespaces is removed: their queues are enforced no more.
 2. Pods behind Bireme's gate are replaced by pods without it, for the default scheduler, because a

@@ -222,7 +222,6 @@ def _dry_run(options: argparse.Namespace, manifests: Sequence[Json]) -> int:
         manifests=jobs,
         namespace=options.namespace or "",
         tries=tries,
-        seconds=options.seconds,
     )
     what_if.write(options, what_if.answers(options, question), is_list=True)
     return 0

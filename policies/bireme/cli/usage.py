@@ -19,8 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from bireme.cli.arguments import Json, UsageError, naming, pair
-from bireme.cli.series import seconds
+from bireme.cli.arguments import Json, UsageError, naming, pair, seconds
 from bireme.core.errors import BiremeError
 from bireme.core.times import HOUR, clock_time
 from bireme.core.usage import Use
@@ -88,7 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     groups = ("queue", "namespace", "pool")
     add("--by", choices=groups, default="queue", help="group by this; default: queue")
-    add("-o", "--output", choices=("table", "csv", "json"), default="table", help="default: table")
+    add("-o", "--output", choices=("text", "csv", "json"), default="text", help="default: text")
     add(
         "--prometheus",
         metavar="URL",

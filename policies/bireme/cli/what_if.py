@@ -8,14 +8,15 @@ import argparse
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
 from bireme.cli import cluster as common
-from bireme.cli import leader
+from bireme.cli import outlook
 from bireme.cli.arguments import Json, UsageError, naming, whole
+from bireme.cli.recorded_cycle import last_cycle, policy_that_decided
 from bireme.core.play import Cut
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
@@ -33,9 +34,6 @@ from bireme.replay.what_if import Inquiry, Known, NamedChange, Told, check_chang
 from bireme.replay.what_if import answers as told_of
 
 _VERSION: Final = "cli.bireme.dev/v1"
-_LEADER_VERSION: Final = "what-if.bireme.dev/v1"
-_QUEUE_SECONDS: Final = 240.0
-"""Maximum time in which the leader, by its defaults, answers others first."""
 ASSUMPTIONS: Final = (
     "The forecast assumes that no gangs arrive, nothing fails, and all run as long as estimated."
 )
@@ -127,11 +125,8 @@ def _classes_of(options: argparse.Namespace) -> dict[str, PriorityClass]:
 
 
 def _of_record(options: argparse.Namespace, question: Inquiry) -> Answered:
-    # Imported here, as they load the simulator.
-    from bireme.cli.outlook import last_cycle, policy_that_decided
-
     classes = _classes_of(options)
-    settings, cycle = last_cycle(options, "--record")
+    settings, cycle = last_cycle(options)
     name, policy = policy_that_decided(settings, cycle, options.checkpoints, "--record")
     snapshot = cycle.snapshot
     facts = record_facts(settings, classes, "by --priority-class NAME=VALUE")
@@ -172,12 +167,6 @@ def _namespace_of(snapshot: ClusterSnapshot, question: Inquiry) -> str:
 # --- from the leader ---------------------------------------------------------------------------
 
 
-class _LeaderAnswers(msgspec.Struct, frozen=True, rename="camel"):
-    api_version: str
-    policy: str
-    answers: list[Told]
-
-
 def _of_leader(options: argparse.Namespace, question: Inquiry) -> Answered:
     for name, value in (
         ("--priority-class", options.priority_classes),
@@ -200,14 +189,8 @@ async def of_leader(
     if there is no leader to ask. Raises ConsoleError and UsageError as
     :func:`bireme.cli.leader.fetch`.
     """
-    question = msgspec.structs.replace(question, namespace=question.namespace or reader.namespace)
-    body = {"apiVersion": _LEADER_VERSION, "question": question}
-    request = leader.Request("what-if", "ask what if", otherwise, body)
-    if options.request_timeout:  # it is meant for immediate answers
-        request = replace(request, timeout_seconds=options.request_timeout + _QUEUE_SECONDS)
-    answer = await leader.fetch(reader, options, request)
-    reply = leader.decode(answer, _LeaderAnswers, _LEADER_VERSION)
-    return Answered(reply.answers, cleaned(reply.policy) or "the policy of the settings")
+    reply = await outlook.ask_leader(reader, options, question, otherwise)
+    return Answered(reply.answers, outlook.policy_of(reply.policy))
 
 
 # --- words -------------------------------------------------------------------------------------
@@ -250,7 +233,7 @@ def _facts(result: Told, policy: str) -> Iterator[tuple[str, str]]:
     if answer.no_sooner:
         yield "no sooner", "with " + ", ".join(map(_change, answer.no_sooner))
     if answer.is_cut_short:
-        yield "", "The time limit left some changes untried; allow more with --seconds."
+        yield "", "The time limit left some changes untried; name those that matter by --try."
     for remark in result.remarks:
         yield "but", remark
 

@@ -280,7 +280,6 @@ def _write_what_if(options: argparse.Namespace, plural: str, name: str) -> None:
         namespace=options.namespace or "",
         change=change,
         tries=tries,
-        seconds=options.seconds,
     )
     what_if.write(options, what_if.answers(options, question), is_list=False)
 

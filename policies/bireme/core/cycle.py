@@ -233,9 +233,13 @@ def _late_beyond_line(
 
     Many gangs of one tenant, each of another shape, would make the overdue line too costly.
     """
-    overdue = [(-s, e.gang.uid, e) for e in ranked if (s := snapshot.overdue_seconds(e.gang)) > 0]
-    overdue.sort(key=lambda item: item[:2])
-    _, beyond = within_limit([entry for _, _, entry in overdue], snapshot.settings, turns)
+    overdue = [
+        (-seconds, entry.gang.arrived, entry.gang.uid, entry)
+        for entry in ranked
+        if (seconds := snapshot.overdue_seconds(entry.gang)) > 0
+    ]
+    overdue.sort(key=lambda item: item[:3])
+    _, beyond = within_limit([item[-1] for item in overdue], snapshot.settings, turns)
     return {over.entry.gang.uid for over in beyond}
 
 

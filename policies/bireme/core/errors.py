@@ -43,9 +43,12 @@ def require(
         raise error(f"{name} is {value}; it must be {remedy}")
 
 
-def installing(extra: str) -> str:
-    """Return the remedy where the dependencies of ``extra`` are not installed."""
-    return f"pip install '.[{extra}]' in a checkout of Bireme"
+def installing(extra: str, source: str = ".") -> str:
+    """Return the remedy where the dependencies of ``extra`` are not installed.
+
+    ``source`` is the folder of the distribution that has the extra.
+    """
+    return f"pip install '{source}[{extra}]' in a checkout of Bireme"
 
 
 def nearest(name: str, names: Iterable[str]) -> str:

@@ -469,10 +469,9 @@ def behind_barrier(gang: Gang, barrier: Gang, jobs_ahead: int) -> str:
 
 def beyond_line(beyond: OverLimitGang, settings: SchedulingSettings) -> str:
     """Return the number of a gang in its namespace, and the limit that it exceeds."""
-    limits = f"namespacePendingLimit is {settings.namespace_pending_limit}"
+    limits = f"at most {settings.namespace_pending_limit} of one namespace"
     if beyond.are_shapes_many:
-        limit = settings.namespace_shape_limit
-        limits = f"their different shapes use up namespaceShapeLimit, {limit}"
+        limits = f"the cost of their different shapes is at most {settings.namespace_shape_limit}"
     return (
         f"number {beyond.place} of the waiting gangs of its namespace; a cycle considers the "
         f"first {beyond.length}: {limits}"

@@ -66,10 +66,14 @@ def look_ahead(
     for moment, step_decision in play:
         for admit in step_decision.admitted:
             starts.setdefault(admit.gang.uid, moment)  # a later start follows a stop in the play
-    return Outlook(snapshot.now, play.until, _prospects(decision, starts), play.cycles, play.cut)
+    return Outlook(snapshot.now, play.until, prospects_of(decision, starts), play.cycles, play.cut)
 
 
-def _prospects(decision: Decision, starts: Mapping[str, float]) -> tuple[Prospect, ...]:
+def prospects_of(decision: Decision, starts: Mapping[str, float]) -> tuple[Prospect, ...]:
+    """Return the prospects of the gangs that ``decision`` holds or did not reach, in their order.
+
+    ``starts`` are the foreseen starts by uid, POSIX seconds.
+    """
     prospects = [
         Prospect(hold.gang, hold.position, hold.reason, starts.get(hold.gang.uid))
         for hold in decision.held

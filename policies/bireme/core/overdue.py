@@ -3,9 +3,10 @@
 If all overdue gangs went before the others, the others would in turn pass their bound. In the end
 no gang would start in the policy's order. So the line is short. It holds the gangs that passed
 their bound first, waiting or running, while together they request at most ``overdue_share`` of the
-nodes that they may use, and of each limit of their queues. The first gang may be larger: it then
-has the line for itself. All other gangs, overdue or not, keep the policy's order. With a share of
-0, no gang gains priority by waiting.
+nodes that they may use, and of each limit of their queues. Gangs that passed it at one moment
+join in the order of their arrival. The first gang may be larger: it then has the line for itself.
+All other gangs, overdue or not, keep the policy's order. With a share of 0, no gang gains priority
+by waiting.
 
 No gang starves. Only gangs that passed their bound before a gang count against it. Their number
 falls, because no later gang can join them. Once they have ended, the gang is the first of the line,
@@ -106,19 +107,20 @@ class OverdueLine:
     def _members(self) -> tuple[frozenset[str], frozenset[str]]:
         """Uids of the waiting and of the running gangs in the line."""
         table, overdue = self._snapshot.running_table, self._overdue_at_start
-        asks: list[tuple[float, str, Gang, RunningGang | None]] = [
-            (due, gang.uid, gang, None) for due, gang in self._waiting_overdue
+        asks: list[tuple[tuple[float, float, str], Gang, RunningGang | None]] = [
+            ((due, gang.arrived, gang.uid), gang, None) for due, gang in self._waiting_overdue
         ]
         for index in np.flatnonzero(overdue > 0).tolist():
             runs = table.gangs[index]
-            asks.append((runs.started - float(overdue[index]), runs.gang.uid, runs.gang, runs))
-        shares = _Shares(self._snapshot, self._queues, [gang for _, _, gang, _ in asks])
+            due = runs.started - float(overdue[index])
+            asks.append(((due, runs.gang.arrived, runs.gang.uid), runs.gang, runs))
+        shares = _Shares(self._snapshot, self._queues, [gang for _, gang, _ in asks])
         waiting, running = set[str](), set[str]()
-        for _, uid, gang, running_gang in sorted(asks, key=lambda ask: ask[:2]):
+        for _, gang, running_gang in sorted(asks, key=lambda ask: ask[0]):
             # A gang that cannot start would exclude the others from the line for ever.
             can_start = partial(self._can_start, gang, running_gang)
             if shares.admit(gang, running_gang, can_start):
-                (waiting if running_gang is None else running).add(uid)
+                (waiting if running_gang is None else running).add(gang.uid)
         return frozenset(waiting), frozenset(running)
 
     def _can_start(self, gang: Gang, running: RunningGang | None) -> bool:

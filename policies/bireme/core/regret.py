@@ -57,7 +57,7 @@ _AMDAHL: Final = LinearSpeed(1.0, SERIAL_SHARE)
 
 @dataclass(frozen=True, slots=True)
 class Restarts:
-    """The cost of a stop; the assumptions of ``bireme benchmark``.
+    """The cost of a stop; the assumptions of ``python -m bireme_lab.contest``.
 
     Attributes:
         restart_seconds: Time without work after every start but the first, and after every resize.

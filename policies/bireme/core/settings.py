@@ -9,7 +9,7 @@ from math import inf
 from typing import Annotated
 
 from bireme.core.accelerators import Accelerators, read_accelerators
-from bireme.core.bounds import Distinct, Pairs, Within, check_bounds
+from bireme.core.bounds import Distinct, Internal, Pairs, Within, check_bounds
 from bireme.core.errors import SettingError
 from bireme.core.gpus import read_gpu_models
 
@@ -44,10 +44,10 @@ class SchedulingSettings:
     parallelism_weight: Annotated[float, Within(0)] = 0.15
     """Weight of the number of replicas: wide gangs are harder to fit later, so they gain."""
 
-    job_priority_half: Annotated[int, Within(1)] = 100
+    job_priority_half: Annotated[int, Within(1), Internal()] = 100
     """The PriorityClass value that counts as half of the highest possible job priority."""
 
-    parallelism_half: Annotated[int, Within(1)] = 8
+    parallelism_half: Annotated[int, Within(1), Internal()] = 8
     """The number of replicas that counts as half of the highest possible parallelism."""
 
     service_threshold: Annotated[int, Within(0)] = 3600
@@ -61,7 +61,7 @@ class SchedulingSettings:
     a namespace gains nothing by cutting a training into short jobs. 0: service is charged to jobs
     alone."""
 
-    service_preemption_delay_seconds: Annotated[int, Within(0)] = 300
+    service_preemption_delay_seconds: Annotated[int, Within(0), Internal()] = 300
     """A gang must wait this long before it stops gangs of equal user and job priority that have had
     more service. A stop loses the work since the last checkpoint, and many gangs start by
     themselves in this time. Elastic gangs shrink for it at once. 0: all stop at once."""
@@ -75,7 +75,7 @@ class SchedulingSettings:
     wait_bound_seconds: Annotated[int, Within(1)] = 86_400
     """After this wait a gang goes before all others. A Queue may set its own."""
 
-    wait_bound_run_factor: Annotated[float, Within(0)] = 8.0
+    wait_bound_run_factor: Annotated[float, Within(0), Internal()] = 8.0
     """A gang is past its wait bound only when its wait also exceeds this multiple of the time that
     it has run, or of its estimate if that is longer. Without it, long gangs would go before all
     short ones. A gang that has run waits 32 times as long. 0: only the bound counts."""
@@ -119,11 +119,11 @@ class SchedulingSettings:
     resize_settle_seconds: Annotated[int, Within(0)] = 60
     """The time that a running elastic gang keeps its size after a resize, at least."""
 
-    namespace_pending_limit: Annotated[int, Within(1)] = 8192
+    namespace_pending_limit: Annotated[int, Within(1), Internal()] = 8192
     """A cycle considers at most this many waiting gangs of one namespace, the first in order, so
     that one tenant does not slow down others. The rest wait with the reason OverNamespaceLimit."""
 
-    namespace_shape_limit: Annotated[int, Within(1)] = 4096
+    namespace_shape_limit: Annotated[int, Within(1), Internal()] = 4096
     """A cycle considers at most this cost of different shapes in one namespace. Each gang with a
     new shape costs the square of its number of tasks, because each task is placed beside each
     other."""

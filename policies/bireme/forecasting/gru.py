@@ -62,7 +62,7 @@ class Gru:
     Args:
         source: Folder of the network's checkpoint.
         train: Makes a network for a series, in place of ``source``; an example with torch is
-            ``bireme.training.gru.networks.train_for``.
+            ``bireme_lab.training.gru.networks.train_for``.
         evaluated_on: Data on which its forecasts are evaluated; a network that was trained on a
             part of them is refused.
     """

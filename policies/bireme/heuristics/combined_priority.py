@@ -95,6 +95,9 @@ _SERVICE_UNIT = 10.0**-_SCORE_DECIMALS
 """The most that service takes off a preemption priority: stated ones differ by at least that."""
 
 
+_DEFAULTS = SchedulingSettings()
+
+
 class CombinedPriority:
     """Highest combined priority first: user, job, wait, parallelism, and the service so far.
 
@@ -122,12 +125,13 @@ class CombinedPriority:
         job_priority_half: Annotated[
             int | None,
             Within(1),
-            "class value that counts as half of the highest priority, else as in the settings",
+            "class value that counts as half of the highest priority, "
+            f"else {_DEFAULTS.job_priority_half}",
         ] = None,
         parallelism_half: Annotated[
             int | None,
             Within(1),
-            "replicas that count as half of the widest, else as in the settings",
+            f"replicas that count as half of the widest, else {_DEFAULTS.parallelism_half}",
         ] = None,
         service_threshold: Annotated[
             int | None,
@@ -137,7 +141,8 @@ class CombinedPriority:
         service_preemption_delay_seconds: Annotated[
             int | None,
             Within(0),
-            "wait from which service may stop others, 0 for any, else as in the settings",
+            "wait from which service may stop others, 0 for any, "
+            f"else {_DEFAULTS.service_preemption_delay_seconds}",
         ] = None,
         preemption_cost_seconds: Annotated[
             int | None,

@@ -108,14 +108,24 @@ def _text(value: object) -> str:
     return repr(value)  # a float's shortest digits are those of the JSON
 
 
-@lru_cache(maxsize=4096)  # thousands of nodes and pods repeat a few dozen texts
-def _amount(text: str, units: int, round_up: bool) -> int:
+def exact_quantity(text: str) -> Fraction:
+    """Return the exact number that ``text`` stands for, below zero too.
+
+    Raises:
+        ValueError: ``text`` is no quantity.
+    """
     match = _PATTERN.fullmatch(text) if len(text) <= _MAX_TEXT else None
     if match is None:
         raise ValueError('cannot be read; write digits with an optional suffix: "500m", "8Gi", 4')
     sign, number, suffix, exponent = match.groups()
-    exact = Fraction(number) * (Fraction(10) ** int(exponent or 0)) * _FACTORS[suffix or ""] * units
-    if sign == "-" and exact > 0:
+    amount = Fraction(number) * (Fraction(10) ** int(exponent or 0)) * _FACTORS[suffix or ""]
+    return -amount if sign == "-" else amount
+
+
+@lru_cache(maxsize=4096)  # thousands of nodes and pods repeat a few dozen texts
+def _amount(text: str, units: int, round_up: bool) -> int:
+    exact = exact_quantity(text) * units
+    if exact < 0:
         raise ValueError("is negative; write zero or a positive amount")
     if exact > LARGEST:
         raise ValueError(f"is above the largest amount, {LARGEST}; write a smaller one")

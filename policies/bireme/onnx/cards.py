@@ -85,7 +85,7 @@ class BenchmarkRow(_Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Benchmark(_Struct, frozen=True, kw_only=True):
-    """The policy's rows in the tables of ``bireme benchmark``.
+    """The policy's rows in the tables of ``python -m bireme_lab.contest``.
 
     Attributes:
         commit: Commit of the sources that measured it, with ``-dirty`` for changed sources.
@@ -303,7 +303,8 @@ def _result_line(result: Result) -> str:
 def _benchmark_lines(benchmark: Benchmark) -> Iterator[str]:
     versions = ", ".join(f"{name} {version}" for name, version in benchmark.versions.items())
     yield "Mean completion time over that of the best tuned rule, with 95 % intervals"
-    yield f"(bireme benchmark, {benchmark.made}, commit {benchmark.commit[:12]}, {versions}):"
+    made = f"{benchmark.made}, commit {benchmark.commit[:12]}"
+    yield f"(python -m bireme_lab.contest, {made}, {versions}):"
     for row in benchmark.rows:
         low, high = row.interval or (row.jct, row.jct)
         seeds = f"{row.seeds} seed{'s' * (row.seeds != 1)}"

@@ -29,6 +29,7 @@ import msgspec
 from bireme.core.cycle import run_cycle
 from bireme.core.errors import BiremeError, error_text
 from bireme.core.outlook import look_ahead
+from bireme.core.play import Cut
 from bireme.core.policy import Policy
 from bireme.core.regret import regret
 from bireme.core.snapshot import ClusterSnapshot
@@ -63,23 +64,14 @@ class RegretQuestion(msgspec.Struct, frozen=True, tag_field="kind", tag="regret"
 Question: TypeAlias = OutlookQuestion | RegretQuestion | WhatIfQuestion
 
 
-class ProspectAnswer(msgspec.Struct, frozen=True, array_like=True):
-    """A :class:`bireme.core.outlook.Prospect`, its gang by uid."""
-
-    uid: str
-    position: int | None
-    reason: str | None
-    start: float | None
-
-
 class OutlookAnswer(msgspec.Struct, frozen=True):
-    """A :class:`bireme.core.outlook.Outlook`."""
+    """A :class:`bireme.core.outlook.Outlook`; ``starts`` are the foreseen starts, by uid."""
 
     now: float
     until: float
-    prospects: list[ProspectAnswer]
+    starts: dict[str, float]
     cycles: int
-    cut: str
+    cut: Cut
 
 
 class RegretAnswer(msgspec.Struct, frozen=True):
@@ -118,13 +110,10 @@ def answer(
         case OutlookQuestion():
             # With explanations: only then does the first reservation state its expected time.
             outlook = look_ahead(snapshot, run_cycle(snapshot, policy), policy)
-            prospects = [
-                ProspectAnswer(
-                    prospect.gang.uid, prospect.position, prospect.reason, prospect.start
-                )
-                for prospect in outlook.prospects
-            ]
-            return OutlookAnswer(outlook.now, outlook.until, prospects, outlook.cycles, outlook.cut)
+            starts = {
+                each.gang.uid: each.start for each in outlook.prospects if each.start is not None
+            }
+            return OutlookAnswer(outlook.now, outlook.until, starts, outlook.cycles, outlook.cut)
         case RegretQuestion(shadow, seconds):
             until = time.monotonic() + seconds
             sample = regret(

@@ -337,8 +337,8 @@ class RecordWriter:
         header = _header(self._run, number, self._settings)
         if len(header) + len(line) > self._file_bytes:
             raise record.RecordError(
-                f"record_file_bytes is {self._file_bytes}, and stating this cluster once takes "
-                f"{len(header) + len(line)}; raise it"
+                f"stating this cluster once takes {len(header) + len(line)} bytes, and a file of a "
+                f"record has at most {self._file_bytes}; leave recordDirectory empty, and report it"
             )
         self._make_room()
         self._size = 0

@@ -1,6 +1,6 @@
 """The eight weights of the learned index, in the shipped network, without torch.
 
-:mod:`bireme.training.index.networks` has the formula. The exported network has one constant for
+:mod:`bireme_lab.training.index.networks` has the formula. The exported network has one constant for
 each weight, already in its range. So other weights need no training program.
 """
 

@@ -1,7 +1,7 @@
 """Learned policies by name: a checkpoint's folder, and the policy that a SchedulingPolicy names.
 
 The search begins in the user's folder. Then it continues with the checkpoints that come with
-Bireme, ``bireme/rl/checkpoints/NAME``.
+Bireme, and with each distribution that adds some (:mod:`bireme.policy_names`).
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -16,11 +16,9 @@ from bireme.core.parameters import with_parameters
 from bireme.core.policy import PARTS, Canary, PartName, Policy
 from bireme.core.settings import SchedulingSettings
 from bireme.onnx.errors import CheckpointError
+from bireme.policy_names import checkpoint_folder, checkpoint_folders, lab_remedy
 from bireme.rl import components
 from bireme.rl.checkpoint import Checkpoint, load
-
-FOLDER: Final = Path(__file__).parent / "checkpoints"
-"""The checkpoints that come with Bireme."""
 
 
 class PolicySource(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -166,14 +164,13 @@ def find_folder(name: str, directory: str = "") -> Path:
     """Return the folder of checkpoint ``name``; raises CheckpointError if there is none."""
     # a user's checkpoint may replace a shipped one of the same name
     user_folders = _folders(Path(directory)) if directory else {}
-    shipped_folders = _folders(FOLDER) if FOLDER.exists() else {}
-    folder = user_folders.get(name) or shipped_folders.get(name)
+    folder = user_folders.get(name) or checkpoint_folder(name)
     if folder is None:
         where = f"below checkpoint_directory {directory!r}, " if directory else ""
         raise CheckpointError(
             f"no checkpoint is called {name!r} {where}and none of those that come with Bireme "
-            f"({', '.join(sorted(shipped_folders)) or 'there are none'}); copy its folder below "
-            "checkpoint_directory, or correct the name"
+            f"({', '.join(checkpoint_folders()) or 'there are none'}); copy its folder below "
+            f"checkpoint_directory, or correct the name{lab_remedy()}"
         )
     return folder
 

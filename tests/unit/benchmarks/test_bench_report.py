@@ -8,7 +8,7 @@ import msgspec
 
 from benchmarks import RESULTS
 from benchmarks.report import Report, Result, Row, Sample, Table, at_most, case_markdown, write_case
-from bireme.simulator.reports.terminal import number
+from bireme_lab.simulator.reports.terminal import number
 
 MACHINE = {"machine": "2 cores", "versions": "Python 3"}
 

@@ -7,8 +7,8 @@ import pytest
 from benchmarks.simulations import contests, guardrails, placers, windows
 from benchmarks.simulations.contests import DEFAULT, KNOWN, SEARCHING
 from benchmarks.simulations.store import Store
-from bireme import registry
-from bireme.simulator.loads import Window, make_window
+from bireme import policy_names
+from bireme_lab.simulator.loads import Window, make_window
 from testbed.simulations import a_job, a_trace
 
 ALL = contests.contenders()
@@ -36,7 +36,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_orderer_takes_part_in_one_of_the_two_tables() -> None:
     whole = {name.removesuffix(KNOWN) for name in ALL}
-    assert whole | set(SEARCHING) | {"fcfs"} == set(registry.ORDERERS)
+    assert whole | set(SEARCHING) | {"fcfs"} == set(policy_names.class_paths("orderer"))
     assert ALL[0] == DEFAULT
 
 
@@ -65,4 +65,4 @@ def test_a_page_on_rails_compares_each_order_with_itself(store: Store) -> None:
 
 def test_every_placer_is_on_its_page(store: Store) -> None:
     page = placers.build(Path(), store)
-    assert {row[0] for row in page.tables[0].rows} == set(registry.PLACERS)
+    assert {row[0] for row in page.tables[0].rows} == set(policy_names.class_paths("placer"))

@@ -16,8 +16,8 @@ from benchmarks.simulations.estimates import (
 from bireme.core.eta import StartRange, StartRanges
 from bireme.core.settings import SchedulingSettings
 from bireme.registry import make_policy
-from bireme.simulator.outcome import Outcome
 from bireme.testing import a_gang, a_node, a_running, a_snapshot, a_task, with_running
+from bireme_lab.simulator.outcome import Outcome
 
 
 def kept(

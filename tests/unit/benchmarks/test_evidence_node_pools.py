@@ -18,9 +18,9 @@ from bireme.forecasting.naive import SeasonalNaive
 from bireme.forecasting.networks import DataRange, load
 from bireme.forecasting.series import Series
 from bireme.onnx.errors import CheckpointError
-from bireme.simulator.loads import DAY
-from bireme.simulator.node_pools import NodePool
-from bireme.simulator.workload import Trace
+from bireme_lab.simulator.loads import DAY
+from bireme_lab.simulator.node_pools import NodePool
+from bireme_lab.simulator.workload import Trace
 from testbed.simulations import a_job, a_trace
 
 HOUR = 3600.0

@@ -4,10 +4,10 @@ from benchmarks.simulations.plain import GREEDY, STRICT, LasByArrival, decide_an
 from bireme.core.policy import Policy
 from bireme.heuristics.packing import Packing
 from bireme.heuristics.simple_orderers import Fifo
-from bireme.simulator.outcome import Outcome
-from bireme.simulator.simulation import Decide, SimulationConfig, simulate
-from bireme.simulator.workload import TraceJob
 from bireme.testing import a_node
+from bireme_lab.simulator.outcome import Outcome
+from bireme_lab.simulator.simulation import Decide, SimulationConfig, simulate
+from bireme_lab.simulator.workload import TraceJob
 from testbed.simulations import a_job, a_trace, lifetimes, record_of
 
 FIFO = Policy(Fifo(), Packing())

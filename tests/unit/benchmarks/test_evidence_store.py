@@ -10,9 +10,9 @@ from benchmarks.simulations.store import Run, Store, run_of
 from bireme.core.policy import Policy
 from bireme.heuristics.packing import Packing
 from bireme.heuristics.simple_orderers import Fifo
-from bireme.simulator.outcome import Outcome
-from bireme.simulator.simulation import simulate
 from bireme.testing import a_node
+from bireme_lab.simulator.outcome import Outcome
+from bireme_lab.simulator.simulation import simulate
 from testbed.simulations import a_job, a_trace
 
 

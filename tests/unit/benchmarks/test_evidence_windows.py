@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks.simulations import windows
-from bireme.simulator.errors import TraceError
-from bireme.simulator.loads import make_window, offered_gpus, stretch
-from bireme.simulator.workload import with_true_estimates
 from bireme.testing import a_node
+from bireme_lab.simulator.errors import TraceError
+from bireme_lab.simulator.loads import make_window, offered_gpus, stretch
+from bireme_lab.simulator.workload import with_true_estimates
 from testbed.simulations import a_job, a_trace
 
 DATA = Path(__file__).parents[4] / "shared/data"

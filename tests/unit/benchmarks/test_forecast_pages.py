@@ -10,14 +10,14 @@ import pytest
 from benchmarks.forecasts import __main__ as forecasts
 from benchmarks.forecasts.trials import PAGES, Trial
 from bireme import cli
-from bireme.cli import forecast
+from bireme_lab.cli import forecast
 
 TRIALS = [(name, trial) for page in PAGES.values() for name, trial in page.trials.items()]
 
 
 @pytest.mark.parametrize(("name", "trial"), TRIALS)
 def test_a_trial_is_a_command_that_is_understood(name: str, trial: Trial) -> None:
-    given = shlex.split(f"forecast {trial.arguments}")
+    given = shlex.split(f"forecast compare {trial.arguments}")
     assert cli.parser_for(given).parse_args(given).run is forecast.run
 
 

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 import pytest
 
 from benchmarks.learning.figures import PANELS, drawn
-from bireme.training.runs import LearningCurves
+from bireme_lab.training.runs import LearningCurves
 
 SVG = "{http://www.w3.org/2000/svg}"
 

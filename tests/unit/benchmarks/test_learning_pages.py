@@ -7,8 +7,8 @@ import pytest
 
 from benchmarks.learning.bars import BARS, Bar, measured
 from benchmarks.learning.page import joined, page
-from bireme.training.das.evaluation import baselines
-from bireme.training.evaluation import EvaluationResult
+from bireme_lab.training.das.evaluation import baselines
+from bireme_lab.training.evaluation import EvaluationResult
 
 BASELINES = ("slow", "fast")
 

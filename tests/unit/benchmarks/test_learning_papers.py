@@ -7,8 +7,8 @@ import pytest
 
 from benchmarks.learning import papers
 from benchmarks.learning.papers import PAPERS, main, page, read
-from bireme.training.evaluation import EvaluationResult
-from bireme.training.recipes import RECIPES
+from bireme_lab.training.evaluation import EvaluationResult
+from bireme_lab.training.recipes import RECIPES
 
 
 def a_file(folder: Path, name: str, checkpoint: str, *seeds: int) -> None:

@@ -10,8 +10,8 @@ import pytest
 from benchmarks.run_times import judging, playing
 from benchmarks.run_times.playing import Played, Source, shrunk
 from bireme.core.estimates import MIN_RUNS, _round_up
-from bireme.simulator.workload import Trace, TraceJob
 from bireme.testing import a_task
+from bireme_lab.simulator.workload import Trace, TraceJob
 
 
 def played(*runs: tuple[float, float, str]) -> Played:

@@ -1,4 +1,4 @@
-"""bireme convert: what becomes of Volcano's manifests, and the notes about it."""
+"""bireme migrate convert: what becomes of Volcano's manifests, and the notes about it."""
 
 from typing import Any
 
@@ -229,22 +229,21 @@ def test_a_job_that_cannot_be_converted_is_named(spec: dict[str, Any], words: st
 def test_the_command_writes_manifests_and_remarks_apart(
     tmp_path: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    source, target = tmp_path / "volcano.yaml", tmp_path / "bireme.yaml"
+    source = tmp_path / "volcano.yaml"
     source.write_text(yaml.safe_dump(manifest(plugins={"ssh": []})))
-    assert main(["convert", str(source), "--out", str(target)]) == 0
-    assert yaml.safe_load(target.read_text())["kind"] == "TrainingJob"
+    assert main(["migrate", "convert", str(source)]) == 0
     captured = capsys.readouterr()
-    assert captured.out == ""
+    assert yaml.safe_load(captured.out)["kind"] == "TrainingJob"
     assert captured.err.startswith("to do  Job team-a/train  spec.plugins.ssh")
 
 
 def test_the_command_names_what_it_cannot_use(
     tmp_path: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["convert", str(tmp_path / "none.yaml")]) == 2
+    assert main(["migrate", "convert", str(tmp_path / "none.yaml")]) == 2
     assert "argument MANIFEST" in capsys.readouterr().err
     (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe\x00")
-    assert main(["convert", str(tmp_path / "bytes.yaml")]) == 2
+    assert main(["migrate", "convert", str(tmp_path / "bytes.yaml")]) == 2
     assert "UTF-8" in capsys.readouterr().err
-    assert main(["convert", "x", "--role", "a=king"]) == 2
+    assert main(["migrate", "convert", "x", "--role", "a=king"]) == 2
     assert "TASK=ROLE" in capsys.readouterr().err

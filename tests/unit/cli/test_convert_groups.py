@@ -1,4 +1,4 @@
-"""bireme convert: Volcano's queues and pod groups, and pods of other controllers."""
+"""bireme migrate convert: Volcano's queues and pod groups, and pods of other controllers."""
 
 from typing import Any
 

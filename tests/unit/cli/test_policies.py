@@ -2,7 +2,7 @@
 
 import pytest
 
-from bireme import registry
+from bireme import policy_names
 from bireme.cli import main
 
 
@@ -12,9 +12,9 @@ def test_every_registered_policy_is_listed_with_its_kind_and_a_summary(
     assert main(["policies"]) == 0
     listed = [line.split(maxsplit=2) for line in capsys.readouterr().out.splitlines()]
     known = [
-        *(("orderer", name) for name in registry.ORDERERS),
-        *(("placer", name) for name in registry.PLACERS),
-        *(("sizer", name) for name in registry.SIZERS),
+        *(("orderer", name) for name in policy_names.class_paths("orderer")),
+        *(("placer", name) for name in policy_names.class_paths("placer")),
+        *(("sizer", name) for name in policy_names.class_paths("sizer")),
     ]
     assert [(kind, name) for kind, name, _ in listed] == known
     assert all(len(summary) > 10 for _, _, summary in listed)

@@ -154,10 +154,10 @@ def test_once_the_time_is_over_the_answer_says_what_it_lacks(
 ) -> None:
     clock = itertools.count(0, 25)  # every look at it finds 25 s later
     monkeypatch.setattr("bireme.cli.what_if.time", SimpleNamespace(monotonic=lambda: next(clock)))
-    _, out, _ = ask("submit", ask.file(job()), "--dry-run", "--seconds", "60")
+    _, out, _ = ask("submit", ask.file(job()), "--dry-run")
     assert "starts    in 10 min, 2001-09-09T01:57:40Z" in out
     assert "no sooner" not in out
-    assert "The time limit left some changes untried; allow more with --seconds." in out
+    assert "The time limit left some changes untried; name those that matter by --try." in out
 
 
 @pytest.mark.parametrize(

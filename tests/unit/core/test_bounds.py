@@ -7,7 +7,16 @@ from typing import Annotated, Any
 
 import pytest
 
-from bireme.core.bounds import Above, Bound, Distinct, OneOf, Within, bounds_of, check_bounds
+from bireme.core.bounds import (
+    Above,
+    Address,
+    Bound,
+    Distinct,
+    OneOf,
+    Within,
+    bounds_of,
+    check_bounds,
+)
 from bireme.core.errors import SettingError
 from bireme.core.settings import SchedulingSettings
 from bireme_extender.settings import ExtenderSettings
@@ -19,6 +28,18 @@ from bireme_operator.settings import OperatorSettings
     [
         (Within(1), (1, 9**99, inf), (0.999, -inf, nan), "at least 1"),
         (Within(0, 1), (0, 0.5, 1), (-0.1, 1.1, nan), "from 0 to 1"),
+        (
+            Address(),
+            ("127.0.0.1:1", "[::1]:65535", "localhost:80"),
+            ("", ":80", "::1:80", "a:0", "a:65536", "a:b"),
+            "HOST:PORT, with a port from 1 to 65535",
+        ),
+        (
+            Address(may_be_empty=True),
+            ("", "a:1"),
+            ("a",),
+            "HOST:PORT, with a port from 1 to 65535, or empty",
+        ),
         (Above(0), (1e-9, inf), (0, -1, nan), "above 0"),
         (OneOf(("a", "b")), ("a", "b"), ("", "c", "ab"), "one of a, b"),
         (Distinct(), (("a",), ("a", "b")), ((), ("a", "a")), "at least one text, each once"),

@@ -13,9 +13,9 @@ from bireme.core.reasons import Reason
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.registry import make_policy
-from bireme.simulator.simulation import simulate
-from bireme.simulator.workload import Trace, TraceJob
 from bireme.testing import a_gang, a_node, a_task
+from bireme_lab.simulator.simulation import simulate
+from bireme_lab.simulator.workload import Trace, TraceJob
 from tests.unit.core.elastic_cases import a_world, elastic, runs
 
 HOUR = 3600.0

@@ -1,16 +1,17 @@
-"""The core against a plain truth: whatever happens to a cluster, no decision breaks an invariant.
+r"""The core against a plain truth: whatever happens to a cluster, no decision breaks an invariant.
 
 What happens is drawn by :mod:`testbed.model.machine`, what must hold is in
 :mod:`testbed.model.invariants`; that these see anything is shown in
 ``test_model_finds_bugs.py``.
-More of it, as long as it takes::
+More of it, at random, as long as it takes::
 
-    BIREME_MODEL_RUNS=2000 .venv/bin/python -m pytest tests/unit/core/test_model.py
+    BIREME_MODEL_RUNS=2000 .venv/bin/python -m pytest tests/unit/core/test_model.py \
+        --hypothesis-profile verify
 """
 
 import os
 
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from testbed.model.machine import STEPS, Machine
@@ -19,10 +20,5 @@ RUNS = int(os.environ.get("BIREME_MODEL_RUNS", "25"))
 
 
 def test_no_decision_in_the_life_of_a_cluster_breaks_an_invariant() -> None:
-    lives = settings(
-        max_examples=RUNS,
-        stateful_step_count=STEPS,
-        deadline=None,
-        suppress_health_check=[HealthCheck.too_slow],
-    )
+    lives = settings(max_examples=RUNS, stateful_step_count=STEPS)
     run_state_machine_as_test(Machine, settings=lives)

@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bireme.contest.families import tuning_worlds
 from bireme.core.cycle import run_cycle
 from bireme.core.decision import Decision, Vacate
 from bireme.core.gangs import Gang
@@ -22,8 +21,9 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.packing import Packing
 from bireme.heuristics.simple_orderers import Fifo
 from bireme.registry import make_policy
-from bireme.simulator.simulation import simulate
 from bireme.testing import a_gang, a_node, a_running, a_snapshot, a_task, with_running
+from bireme_lab.contest.families import tuning_worlds
+from bireme_lab.simulator.simulation import simulate
 
 HOUR = 3600.0
 

@@ -18,9 +18,9 @@ from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.combined_priority import CombinedPriority
 from bireme.heuristics.packing import Packing
 from bireme.heuristics.simple_orderers import Fifo
-from bireme.simulator.simulation import SimulationConfig, simulate
-from bireme.simulator.workload import Trace, TraceJob, gang_of
 from bireme.testing import a_gang, a_running_gang, a_snapshot, a_task, racks, with_running
+from bireme_lab.simulator.simulation import SimulationConfig, simulate
+from bireme_lab.simulator.workload import Trace, TraceJob, gang_of
 from testbed.examples import examples
 
 FIFO = Policy(Fifo(), Packing())

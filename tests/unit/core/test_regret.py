@@ -23,10 +23,10 @@ from bireme.heuristics.packing import Packing
 from bireme.heuristics.simple_orderers import Fifo, ShortestJob
 from bireme.heuristics.simple_placers import BestFit, FirstFit
 from bireme.heuristics.simple_sizers import Maximum, Minimum
-from bireme.simulator.physics.model import Physics
-from bireme.simulator.simulation import SimulationConfig, simulate
-from bireme.simulator.workload import Trace, TraceJob, gang_of
 from bireme.testing import a_gang, a_node, a_running_gang, a_snapshot, a_task, racks, with_running
+from bireme_lab.simulator.physics.model import Physics
+from bireme_lab.simulator.simulation import SimulationConfig, simulate
+from bireme_lab.simulator.workload import Trace, TraceJob, gang_of
 from testbed import random_snapshots
 from testbed.examples import examples
 from testbed.random_snapshots import SnapshotCase

@@ -60,7 +60,7 @@ def test_gangs_beyond_the_pending_limit_wait_with_their_number_and_stand_in_no_w
     assert (third.reason, third.position, fourth.position) == (BEYOND, 1, 2)
     assert third.message == (
         "number 3 of the waiting gangs of its namespace; a cycle considers the first 2: "
-        "namespacePendingLimit is 2"
+        "at most 2 of one namespace"
     )
 
 
@@ -72,8 +72,8 @@ def test_a_shape_counts_once_and_as_the_square_of_its_tasks() -> None:
         assert started(decision) == ["a0", "b0", "a1", "a2", "a3"][: looked_at + 1]
     hold = hold_of(run_cycle(seen(*waiting, namespace_shape_limit=5), FIFO), "a3")
     assert hold.message == (
-        "number 4 of the waiting gangs of its namespace; a cycle considers the first 3: their "
-        "different shapes use up namespaceShapeLimit, 5"
+        "number 4 of the waiting gangs of its namespace; a cycle considers the first 3: "
+        "the cost of their different shapes is at most 5"
     )
 
 

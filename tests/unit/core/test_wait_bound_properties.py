@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bireme.core.cycle import run_cycle
 from bireme.core.decision import Decision, Hold
 from bireme.core.gangs import Gang, Role, Task
 from bireme.core.policy import Policy, Ranked
@@ -22,7 +23,7 @@ from bireme.core.reasons import Reason
 from bireme.core.settings import SchedulingSettings
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.heuristics.packing import Packing
-from bireme.testing import GPU, a_gang, a_node, a_task
+from bireme.testing import GPU, a_gang, a_node, a_snapshot, a_task
 from testbed.examples import examples
 from testbed.small_cluster import SmallCluster
 from testbed.workloads import growing
@@ -133,9 +134,9 @@ def first_in_line(before: ClusterSnapshot, hopeless: Set[str]) -> str:
     if not line:
         return ""
     first = next(gang for gang in before.waiting if gang.uid == line[0][-1])
-    passed = (before.now - before.overdue_seconds(first), first.uid)
+    passed = (before.now - before.overdue_seconds(first), first.arrived, first.uid)
     if not first.displaced and any(
-        (held.started - late, held.gang.uid) < passed
+        (held.started - late, held.gang.arrived, held.gang.uid) < passed
         for held in before.running
         if not held.is_leaving and (late := before.overdue_seconds(held.gang)) > 0
     ):
@@ -276,6 +277,24 @@ def test_it_holds_for_gangs_that_lost_a_node_too(
         before = world.snapshot()
         promise.watch(before, world.decide())
     assert first.broken == promise.broken == world.problems == []
+
+
+@pytest.mark.parametrize("lost", [True, False], ids=["lost a node", "past their bound"])
+def test_the_first_to_arrive_starts_first_where_all_are_equally_late(lost: bool) -> None:
+    # The bounds of their queues make the second exactly as late as the first.
+    first = a_gang("z-first", a_task(1, 2), queue="default", arrived=0.0, displaced=lost)
+    second = a_gang("a-second", a_task(1, 2), queue="hasty", arrived=17.0, displaced=lost)
+    before = a_snapshot(
+        [a_node("n0", 2)],
+        second,
+        first,
+        queues=QUEUES,
+        now=18.0 if lost else 25.0,
+        settings=HURRIED,
+    )
+    assert before.overdue_seconds(first) == before.overdue_seconds(second)
+    decision = run_cycle(before, Policy(Spiteful(0), Packing()))
+    assert started(decision) == {"z-first"} == {first_in_line(before, frozenset())}
 
 
 def test_the_reservation_of_an_overdue_gang_is_closed_whatever_the_policy_says() -> None:

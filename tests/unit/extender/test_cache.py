@@ -69,7 +69,7 @@ class Watching:
         self.state = ClusterState(SchedulingSettings())
         self.told: list[Key] = []
         client = cast(ApiClient, self.api)
-        self.cache = ClusterCache(client, self.state, 90.0, on_plan=self.told.append)
+        self.cache = ClusterCache(client, self.state, on_plan=self.told.append)
 
     @property
     def uid(self) -> str:

@@ -16,10 +16,14 @@ from bireme.settings_source import document, read
 from bireme_extender.settings import ExtenderSettings
 
 
+def operator_settings() -> type[Any]:
+    cls: type[Any] = importlib.import_module("bireme_operator.settings").OperatorSettings
+    return cls
+
+
 def settings_classes() -> list[type[Any]]:
-    """Every settings class of the project, each found by its section's module."""
-    operator = importlib.import_module("bireme_operator.settings").OperatorSettings
-    return [SchedulingSettings, ExtenderSettings, operator]
+    """Every class of settings that a program reads."""
+    return [SchedulingSettings, ExtenderSettings, operator_settings()]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,9 +40,9 @@ class SampleSettings:
 
 SAMPLED: list[type[Any]] = [SampleSettings, *settings_classes()]
 FIELDS = [
-    pytest.param(cls, field.name, id=f"{cls.__name__}.{field.name}")
+    pytest.param(cls, name, id=f"{cls.__name__}.{name}")
     for cls in SAMPLED
-    for field in dataclasses.fields(cls)
+    for name in settings_source.setting_sections(cls)
 ]
 
 
@@ -47,10 +51,11 @@ def another(cls: type[Any], name: str) -> Any:
     default = getattr(cls(), name)
     special: dict[str, Any] = {
         "log_level": "debug",
-        "plan_wait_seconds": 0.5,
         "mode": "Observe",
-        "shadow_core_share": 0.5,
         "overdue_share": 0.5,
+        "extender_address": "[::1]:9000",
+        "metrics_address": "0.0.0.0:9001",
+        "progress_address": "https://0.0.0.0:8082/etc/tls",
     }
     if name in special:
         return special[name]
@@ -66,15 +71,10 @@ def another(cls: type[Any], name: str) -> Any:
             return number + 1
 
 
-TOGETHER = {"progress_cert_file": "progress_key_file", "progress_key_file": "progress_cert_file"}
-"""Settings that are valid only beside another one."""
-
-
 @pytest.mark.parametrize(("cls", "name"), FIELDS)
 def test_every_setting_can_be_spelled_in_three_ways(cls: type[Any], name: str) -> None:
     value = another(cls, name)
-    beside = {TOGETHER[name]: "beside"} if name in TOGETHER else {}
-    snake = dataclasses.replace(cls(), **{name: value}, **beside)
+    snake = dataclasses.replace(cls(), **{name: value})
     text = ",".join(value) if isinstance(value, tuple) else str(value)
     plain = (
         list(value)
@@ -83,18 +83,17 @@ def test_every_setting_can_be_spelled_in_three_ways(cls: type[Any], name: str) -
         if isinstance(value, Path)
         else value
     )
-    section = settings_source.section_of(cls)
+    section = settings_source.setting_sections(cls)[name]
     assert getattr(snake, name) != getattr(cls(), name)
-    more = {to_camel(other): text for other, text in beside.items()}
-    assert read(cls, {f"BIREME_{name.upper()}": text}, {section: more}) == snake
-    found = read(cls, {}, {section: {to_camel(name): plain, **more}})
+    assert read(cls, {f"BIREME_{name.upper()}": text}, {}) == snake
+    found = read(cls, {}, {section: {to_camel(name): plain}})
     assert found == snake
     assert type(getattr(found, name)) is type(value)
 
 
 @pytest.mark.parametrize("cls", settings_classes())
 def test_settings_classes_have_sections_and_readable_types(cls: type[Any]) -> None:
-    assert settings_source.section_of(cls) in settings_source.SECTIONS
+    assert {*settings_source.setting_sections(cls).values()} <= {*settings_source.SECTIONS}
     assert read(cls, {}, {}) == cls()
     assert set(get_type_hints(cls).values()) <= {str, int, float, bool, tuple[str, ...], Path}
 
@@ -163,9 +162,11 @@ def test_bad_value_in_the_file_names_itself_and_the_remedy(
     assert remedy in str(caught.value)
 
 
-def test_unknown_key_is_refused_with_the_nearest_name() -> None:
+def test_unknown_key_is_refused_with_its_value_and_the_nearest_name() -> None:
     with pytest.raises(
-        SettingError, match=r"'someCuont' in section sample; did you mean 'someCount'"
+        SettingError,
+        match=r"sample.someCuont is 2, but section sample has no setting of this name: "
+        r"correct or remove it; did you mean 'someCount'",
     ):
         read(SampleSettings, {}, {"sample": {"someCuont": 2}})
     with pytest.raises(SettingError, match=r"known: isOn, someCount"):
@@ -174,28 +175,47 @@ def test_unknown_key_is_refused_with_the_nearest_name() -> None:
         read(SampleSettings, {}, {"sample": {"some_count": 2}})
 
 
-def test_rule_of_the_class_itself_is_a_setting_error_too() -> None:
-    with pytest.raises(SettingError, match="extender_port is 70000; it must be from 1 to 65535"):
-        read(ExtenderSettings, {"BIREME_EXTENDER_PORT": "70000"}, {})
+def test_key_of_another_section_is_sent_there() -> None:
+    for section, cls in (("operator", operator_settings()), ("extender", ExtenderSettings)):
+        with pytest.raises(
+            SettingError,
+            match=rf"{section}.logLevel is 'debug', but .*: move it to section program",
+        ):
+            read(cls, {}, {section: {"logLevel": "debug"}})
+
+
+def test_internal_field_is_no_setting_in_file_or_environment() -> None:
+    with pytest.raises(
+        SettingError, match=r"scheduling\.jobPriorityHalf is 50, but section scheduling has no"
+    ):
+        read(SchedulingSettings, {}, {"scheduling": {"jobPriorityHalf": 50}})
+    found = read(SchedulingSettings, {"BIREME_JOB_PRIORITY_HALF": "50"}, {})
+    assert found == SchedulingSettings() != SchedulingSettings(job_priority_half=50)
 
 
 @pytest.mark.parametrize(
-    ("fields", "message"),
+    ("name", "address"),
     [
-        ({"plan_wait_seconds": 2.0}, "plan_wait_seconds is 2.0"),
-        ({"plan_wait_seconds": -0.1}, "plan_wait_seconds is -0.1"),
-        ({"body_limit_bytes": 0}, "body_limit_bytes is 0"),
-        ({"body_timeout_seconds": 0.0}, "body_timeout_seconds is 0.0"),
-        ({"contact_limit_seconds": -1.0}, "contact_limit_seconds is -1.0"),
-        (
-            {"log_level": "verbose"},
-            "log_level is 'verbose'; it must be one of debug, info, warning",
-        ),
+        *(("extender_address", text) for text in ("", "8888", "h:", "h:0", "h:65536", "::1:80")),
+        ("metrics_address", "localhost"),
+        ("metrics_address", "127.0.0.1:http"),
     ],
 )
-def test_impossible_extender_settings_are_refused(fields: dict[str, Any], message: str) -> None:
-    with pytest.raises(SettingError, match=message):
-        ExtenderSettings(**fields)
+def test_text_that_is_no_address_is_refused(name: str, address: str) -> None:
+    with pytest.raises(SettingError, match=f"{name} is '{address}'; it must be HOST:PORT"):
+        read(ExtenderSettings, {f"BIREME_{name.upper()}": address}, {})
+
+
+def test_two_servers_of_the_extender_share_no_port() -> None:
+    with pytest.raises(
+        SettingError, match=r"metrics_address is '0\.0\.0\.0:8888', with the port of"
+    ):
+        ExtenderSettings(metrics_address="0.0.0.0:8888")
+
+
+def test_impossible_log_level_is_refused() -> None:
+    with pytest.raises(SettingError, match="log_level is 'verbose'; it must be one of debug, info"):
+        ExtenderSettings(log_level="verbose")
 
 
 # --- the file ---------------------------------------------------------------------------------
@@ -213,10 +233,13 @@ def test_without_a_file_everything_keeps_its_default() -> None:
 
 
 def test_one_file_serves_several_programs(tmp_path: Path) -> None:
-    content = {"extender": {"extenderPort": 9000}, "scheduling": {"waitBoundSeconds": 60}}
+    content = {
+        "extender": {"extenderAddress": "127.0.0.1:9000"},
+        "scheduling": {"waitBoundSeconds": 60},
+    }
     environ = config(tmp_path, yaml.safe_dump(content))
     given = document(environ)
-    assert read(ExtenderSettings, environ, given).extender_port == 9000
+    assert read(ExtenderSettings, environ, given).extender_address == "127.0.0.1:9000"
     assert read(SchedulingSettings, environ, given).wait_bound_seconds == 60
 
 
@@ -229,7 +252,7 @@ def test_empty_file_and_empty_section_say_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("extendre: {}", "no setting is called 'extendre' .*did you mean 'extender'"),
+        ("extendre: {}", "has a section 'extendre', .*did you mean 'extender'"),
         ("- extender", "must be a mapping"),
         ("1: {}", "must be a mapping"),
         ("extender: [", "cannot be read"),

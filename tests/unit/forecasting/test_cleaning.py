@@ -13,7 +13,7 @@ from bireme.core.errors import SettingError
 from bireme.core.resources import FloatArray
 from bireme.core.times import HOUR
 from bireme.forecasting.pool_forecast import CleanedHistory, UnusableHistoryError, WallClock, clean
-from bireme.simulator.traces.series import read_series
+from bireme_lab.simulator.traces.series import read_series
 
 BERLIN = WallClock("Europe/Berlin")
 UTC_CLOCK = WallClock("UTC")

@@ -17,7 +17,7 @@ from bireme.forecasting.networks import DataRange, load
 from bireme.forecasting.selection import back_test
 from bireme.forecasting.series import ForecastError, Series, TooShortError
 from bireme.onnx.errors import CheckpointError
-from bireme.rl import lookup
+from bireme.policy_names import checkpoint_folders
 
 DAY, WEEK = 24, 168
 SEASONS = (DAY, WEEK)
@@ -122,7 +122,7 @@ def test_a_network_fed_by_another_encoder_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_policys_checkpoint_is_no_network_of_forecasts(tmp_path: Path) -> None:
-    for folder in (lookup.FOLDER / "a2c", tmp_path):
+    for folder in (checkpoint_folders()["a2c"], tmp_path):
         with pytest.raises(ForecastError, match=str(folder)):
             Gru(folder).fit(hours())
 

@@ -6,18 +6,19 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from bireme import policy_names
 from bireme.core.gangs import Gang, Task
 from bireme.core.nodes import Node, NodeTable
 from bireme.core.placement import FreeCapacity
 from bireme.core.resources import IntArray
-from bireme.registry import PLACERS, make_placer
+from bireme.registry import make_placer
 from bireme.testing import a_gang, a_node, a_task
 from testbed import random_snapshots
 from testbed.examples import examples
 from testbed.model import oracles
 from testbed.random_snapshots import SnapshotCase
 
-placers = pytest.mark.parametrize("name", sorted(PLACERS))
+placers = pytest.mark.parametrize("name", sorted(policy_names.class_paths("placer")))
 several = examples(10)
 
 

@@ -12,10 +12,10 @@ from bireme.core.placement import FreeCapacity
 from bireme.core.policy import Placer
 from bireme.core.resources import IntArray
 from bireme.core.settings import SchedulingSettings
-from bireme.heuristics.fragmentation import GandivaPlacement
 from bireme.heuristics.simple_placers import RandomPlacement
 from bireme.heuristics.tetris import TetrisPlacement
 from bireme.testing import GPU, a_gang, a_node, a_task
+from bireme_lab.heuristics.gandiva import GandivaPlacement
 
 
 def nodes_of(

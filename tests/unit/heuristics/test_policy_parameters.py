@@ -13,10 +13,10 @@ from bireme.core.parameters import parameters_of, query_of, read_parameters
 from bireme.core.policy import PARTS, PartName
 from bireme.core.queues import Queue
 from bireme.heuristics.goodput import Goodput
-from bireme.heuristics.measured_sizers import Slaq
-from bireme.heuristics.search_orderers import Malo, Mosa, Rifling
-from bireme.heuristics.tradl import TradlOrder, TradlSizer
 from bireme.testing import a_gang, a_node, a_snapshot
+from bireme_lab.heuristics.measured_sizers import Slaq
+from bireme_lab.heuristics.search_orderers import Malo, Mosa, Rifling
+from bireme_lab.heuristics.tradl import TradlOrder, TradlSizer
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_a_bad_parameter_in_a_name_is_answered_with_what_it_may_be(name: str, me
     [(part, name) for part in PARTS for name in registry.names(part)],
 )
 def test_every_parameter_is_told_and_takes_its_own_default(part: PartName, name: str) -> None:
-    """What ``policies show`` tells of it is whole, and the default is within the bound."""
+    """What ``bireme policies`` tells of it is whole, and the default is within the bound."""
     maker = registry.maker_of(part, name)
     for parameter in parameters_of(maker).values():
         assert parameter.bound is not None

@@ -14,8 +14,8 @@ from bireme.core.settings import SchedulingSettings
 from bireme.core.speed import LinearSpeed, SpeedLaw
 from bireme.heuristics.goodput import Goodput
 from bireme.heuristics.simple_sizers import FairSharing
-from bireme.simulator.physics.laws import DL2_LAWS
 from bireme.testing import a_gang, a_node, a_running_gang, a_snapshot, a_task, with_running
+from bireme_lab.simulator.physics.laws import DL2_LAWS
 
 
 def elastic(name: str, law: SpeedLaw | None, asked: int = 1, high: int = 8) -> Gang:

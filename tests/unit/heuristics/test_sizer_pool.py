@@ -14,11 +14,8 @@ from bireme.core.resources import IntArray
 from bireme.core.snapshot import ClusterSnapshot
 from bireme.core.speed import LinearSpeed
 from bireme.heuristics.goodput import Goodput
-from bireme.heuristics.measured_sizers import Dolphin, Optimus, Slaq
 from bireme.heuristics.simple_sizers import FairSharing, Maximum, Minimum
 from bireme.heuristics.sizing import CapacityPool, bounds, hand_out, steps_done, steps_left
-from bireme.heuristics.tradl import TradlSizer
-from bireme.simulator.physics.laws import DL2_LAWS
 from bireme.testing import (
     GPU,
     a_gang,
@@ -28,6 +25,9 @@ from bireme.testing import (
     a_task,
     with_running,
 )
+from bireme_lab.heuristics.measured_sizers import Dolphin, Optimus, Slaq
+from bireme_lab.heuristics.tradl import TradlSizer
+from bireme_lab.simulator.physics.laws import DL2_LAWS
 
 SIZERS = [
     Dolphin(),

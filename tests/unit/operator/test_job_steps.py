@@ -22,7 +22,6 @@ from bireme_operator.actuator import Actuator
 from bireme_operator.admission import JobAdmission
 from bireme_operator.dry_runs import DryRuns
 from bireme_operator.jobs import JobReconciler
-from bireme_operator.settings import OperatorSettings
 from bireme_operator.status_writer import StatusWriter
 from bireme_operator.workqueue import WorkQueue
 from testbed.objects.cluster_state import PLAN, WORKERS, ClusterStateFeed, own_pod
@@ -117,9 +116,7 @@ def admission(desk: Desk) -> None:
     (gang,) = snapshot.waiting
     placement = make_placement(gang, snapshot.nodes, {"worker": np.array([1, 1])})
     parts = (desk.state, cast(WorkQueue, desk), cast(Actuator, desk), cast(StatusWriter, desk))
-    admits = JobAdmission(
-        *parts, settings=OperatorSettings(), epoch=7, dry_runs=cast(DryRuns, NothingToLearn())
-    )
+    admits = JobAdmission(*parts, epoch=7, dry_runs=cast(DryRuns, NothingToLearn()))
     admits.admit(
         desk.state.objects.jobs[KEY], Admit(gang, placement, Ranked(gang, 0.5), ""), snapshot
     )

@@ -98,8 +98,7 @@ async def test_the_process_foresees_what_the_core_does_and_only_after_a_change_o
         ("import sys; sys.exit('no memory')", "died"),
         ("import time; time.sleep(1000)", "late"),
         ("print('{}')", "unreadable"),
-        ("""print('{"now":1,"until":1,"cycles":1,"cut":"Cycles","prospects":[["x",1,null,2]]}')""",
-         "unreadable"),
+        ("""print('{"now":1,"until":1,"cycles":1,"cut":"Never","starts":{}}')""", "unreadable"),
     ],
 )  # fmt: skip
 async def test_what_fails_is_counted_and_the_outlook_before_stays(

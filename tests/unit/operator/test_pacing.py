@@ -4,7 +4,7 @@ import asyncio
 
 from bireme_operator.loop import Heartbeat, Pacing
 from bireme_operator.metrics import OperatorMetrics
-from bireme_operator.settings import OperatorSettings
+from testbed.internals import changed
 
 
 class Clock:
@@ -15,7 +15,7 @@ class Clock:
 
 
 def pacing(clock: Clock) -> Pacing:
-    return Pacing(asyncio.Event(), OperatorSettings(), OperatorMetrics(), clock, Heartbeat(clock))
+    return Pacing(asyncio.Event(), OperatorMetrics(), clock, Heartbeat(clock))
 
 
 def sweep(paced: Pacing, clock: Clock, seconds: float) -> None:
@@ -48,12 +48,12 @@ def test_a_burst_of_turns_looks_at_unchanged_gangs_once_an_interval() -> None:
 
 
 async def test_a_turn_says_whether_something_has_changed() -> None:
-    clock, settings = Clock(), OperatorSettings(sweep_interval_seconds=0.02)
-    paced = Pacing(asyncio.Event(), settings, OperatorMetrics(), clock, Heartbeat(clock))
-    assert not await paced.next_turn()
-    paced.dirty.set()
-    assert await paced.next_turn()
-    assert not await paced.next_turn()
+    paced = pacing(Clock())
+    with changed(sweep_interval_seconds=0.02):
+        assert not await paced.next_turn()
+        paced.dirty.set()
+        assert await paced.next_turn()
+        assert not await paced.next_turn()
 
 
 async def seconds_of_rest(paced: Pacing, clock: Clock, *newcomers: str) -> float:

@@ -81,7 +81,10 @@ def test_cluster_that_no_file_can_tell_once_is_an_error_and_nothing_is_deleted(
     tmp_path: Path,
 ) -> None:
     record(tmp_path, *moments(3))
-    with pytest.raises(RecordError, match=r"record_file_bytes is 99, .* takes \d+; raise it"):
+    with pytest.raises(
+        RecordError,
+        match=r"takes \d+ bytes, and a file .* at most 99; leave record",
+    ):
         write(a_writer(tmp_path, file_bytes=99, most_files=1), next(moments(1)))
     assert len(record_files(tmp_path)) == 1
 

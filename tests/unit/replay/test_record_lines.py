@@ -21,7 +21,6 @@ from bireme.heuristics.packing import Packing
 from bireme.replay.reader import Decoder, RecordedCycle
 from bireme.replay.record import RecordError
 from bireme.replay.writer import Encoder, outline_of
-from bireme.simulator.physics.laws import MeasuredSpeed
 from bireme.testing import (
     GPU,
     a_gang,
@@ -32,6 +31,7 @@ from bireme.testing import (
     a_task,
     with_running,
 )
+from bireme_lab.simulator.physics.laws import MeasuredSpeed
 from testbed.random_snapshots import SnapshotCase, cases, pools
 from testbed.recordings import content
 from testbed.small_cluster import SmallCluster

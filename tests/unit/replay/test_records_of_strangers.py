@@ -32,7 +32,7 @@ SOURCES: Final = {
 }
 COMMANDS: Final = (
     ("replay",),
-    ("outlook",),
+    ("queue", "--record"),
     ("why", "job", "--what-if", "estimate=1h", "--record"),
 )
 

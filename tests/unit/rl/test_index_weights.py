@@ -10,6 +10,7 @@ from bireme.core.policy import Orderer
 from bireme.core.resources import FloatArray
 from bireme.onnx.constants import with_constants
 from bireme.onnx.errors import CheckpointError
+from bireme.policy_names import checkpoint_folders
 from bireme.registry import make_orderer
 from bireme.rl.index_weights import (
     NAME,
@@ -19,10 +20,9 @@ from bireme.rl.index_weights import (
     shipped_weights,
     write_checkpoint,
 )
-from bireme.rl.lookup import FOLDER
 from bireme.testing import a_gang, a_node, a_running_gang, a_snapshot, a_task, with_running
-from bireme.training.index.networks import IndexNetwork
-from bireme.training.index.recipe import IndexOrderer
+from bireme_lab.training.index.networks import IndexNetwork
+from bireme_lab.training.index.recipe import IndexOrderer
 
 OTHER = clip_weights(np.array([10.0, 0.15, 2.0, 1.5, 0.3, 6.0, 1.1, 0.9]))
 GANGS = [
@@ -70,7 +70,7 @@ def test_weights_stay_within_their_bounds_and_are_those_of_what_is_shipped() -> 
 
 
 def test_constant_that_a_network_lacks_is_refused_by_name() -> None:
-    model = (FOLDER / NAME / "orderer.onnx").read_bytes()
+    model = (checkpoint_folders()[NAME] / "orderer.onnx").read_bytes()
     with pytest.raises(CheckpointError, match="no constant is called 'getitem_99'"):
         with_constants(model, {"getitem_99": 1.0}, NAME)
     with pytest.raises(CheckpointError, match="it is no ONNX file"):

@@ -22,7 +22,7 @@ def test_a_program_that_starts_loads_no_library_of_learned_policies(module: str)
     assert loaded_by(f"import {module}") == set()
 
 
-@pytest.mark.parametrize("arguments", [["policies"], ["policies", "show", "fifo"]])
+@pytest.mark.parametrize("arguments", [["policies"], ["policies", "fifo"]])
 def test_listing_policies_loads_no_library_of_learned_policies(arguments: list[str]) -> None:
     assert loaded_by(f"from bireme.cli import main; main({arguments})") == set()
 

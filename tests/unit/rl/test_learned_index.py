@@ -12,8 +12,8 @@ from bireme.core.gangs import Gang
 from bireme.core.settings import SchedulingSettings
 from bireme.registry import make_orderer, make_policy
 from bireme.replay.reader import open_record
-from bireme.simulator.simulation import simulate
 from bireme.testing import a_gang, a_node, a_running_gang, a_snapshot, a_task, with_running
+from bireme_lab.simulator.simulation import simulate
 from testbed.recordings import RecordedCluster
 from testbed.simulations import a_job, a_trace
 from testbed.workloads import NODES, PATIENT, QUEUES

@@ -1,10 +1,12 @@
 """Checkpoints by name: one's own folder first, then those that come with Bireme, nothing else."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bireme import policy_names
 from bireme.core.policy import Policy
 from bireme.core.settings import SchedulingSettings
 from bireme.onnx.errors import CheckpointError
@@ -20,7 +22,8 @@ from testbed.networks.encoders import CHOICE_FACTS
 def ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder in place of the one that comes with Bireme."""
     folder = tmp_path / "shipped"
-    monkeypatch.setattr(lookup, "FOLDER", folder)
+    monkeypatch.setattr(policy_names, "BIREME", replace(policy_names.BIREME, checkpoints=folder))
+    monkeypatch.setattr(policy_names, "added", dict)
     return folder
 
 

@@ -6,27 +6,29 @@ from pathlib import Path
 import pytest
 from hatchling.builders.wheel import WheelBuilder
 
-from bireme import registry
+from bireme import policy_names, registry
 from bireme.cli import main
 from bireme.core.cycle import run_cycle
 from bireme.core.policy import PartName
 from bireme.core.settings import SchedulingSettings
 from bireme.onnx.cards import VERSIONED
-from bireme.rl import builtin, lookup
+from bireme.policy_names import BIREME, PolicyNames
+from bireme.rl import builtin
 from bireme.rl.components import parts_of
 from bireme.testing import a_gang, a_snapshot, a_task, racks
+from bireme_lab.policy_names import NAMES
 
 ROOT = Path(__file__).parents[3]
 MAX_BYTES = 300_000
 MAX_BYTES_OF_PAPER_SIZE = 5_000_000
 PAPER_SIZE = {"a2c-cnn"}
 MAX_TRAINING_MINUTES = 30
-FOLDERS = sorted(path for path in lookup.FOLDER.glob("*") if path.is_dir())
-LEARNED = "bireme.rl.builtin:"
+FOLDERS = list(policy_names.checkpoint_folders().values())
+LEARNED = ("bireme.rl.builtin:", "bireme_lab.builtin:")
 TABLES: dict[PartName, dict[str, str]] = {
-    "orderer": dict(registry.ORDERERS),
-    "placer": dict(registry.PLACERS),
-    "sizer": dict(registry.SIZERS),
+    "orderer": dict(policy_names.class_paths("orderer")),
+    "placer": dict(policy_names.class_paths("placer")),
+    "sizer": dict(policy_names.class_paths("sizer")),
 }
 each = pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 
@@ -94,7 +96,7 @@ def test_a_shipped_policy_decides_without_falling_back(folder: Path) -> None:
 
 @each
 def test_its_card_is_shown(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["policies", "show", folder.name]) == 0
+    assert main(["policies", folder.name]) == 0
     shown = capsys.readouterr().out
     assert builtin.checkpoint(folder.name).sha256 in shown
     card = builtin.checkpoint(folder.name).card
@@ -102,13 +104,21 @@ def test_its_card_is_shown(folder: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert f"torch {card.versions['torch']}" in shown
 
 
-def test_the_wheel_contains_every_file_of_every_shipped_checkpoint(tmp_path: Path) -> None:
-    (built,) = WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
+@pytest.mark.parametrize(
+    ("source", "names", "package"),
+    [(ROOT, BIREME, "bireme/rl"), (ROOT / "policies", NAMES, "bireme_lab")],
+)
+def test_each_wheel_contains_every_file_of_its_own_checkpoints(
+    source: Path, names: PolicyNames, package: str, tmp_path: Path
+) -> None:
+    (built,) = WheelBuilder(str(source)).build(directory=str(tmp_path), versions=["standard"])
     with zipfile.ZipFile(built) as wheel:
-        packed = {name for name in wheel.namelist() if "/rl/checkpoints/" in name}
+        packed = {
+            name for name in wheel.namelist() if "/checkpoints/" in name and "forecast" not in name
+        }
+    assert names.checkpoints is not None
     lies = {
-        f"bireme/rl/checkpoints/{path.relative_to(lookup.FOLDER)}"
-        for folder in FOLDERS
-        for path in folder.iterdir()
+        f"{package}/checkpoints/{path.relative_to(names.checkpoints)}"
+        for path in names.checkpoints.glob("*/*")
     }
     assert packed == lies

@@ -9,7 +9,9 @@ import yaml
 from bireme.core.bounds import bounds_of
 from bireme.core.settings import SchedulingSettings
 from bireme.kube.quantities import parse_quantity
-from bireme_extender.settings import ExtenderSettings
+from bireme.program_settings import ProgramSettings
+from bireme.settings_source import section_settings
+from bireme_operator import outlooks, regrets
 from bireme_operator.settings import OperatorSettings
 from tools.docs.reference import schema
 
@@ -17,7 +19,7 @@ DEFINITIONS = json.loads(schema.page())["definitions"]
 SECTIONS = {
     "scheduling": SchedulingSettings,
     "operatorSettings": OperatorSettings,
-    "extenderSettings": ExtenderSettings,
+    "program": ProgramSettings,
 }
 
 
@@ -29,9 +31,7 @@ def test_memory_limit_holds_the_operator_and_both_processes_beside_it() -> None:
     """The kubelet lets all processes of a container be killed that passes its limit."""
     values = yaml.safe_load((schema.PATH.parent / "values.yaml").read_text())
     limit = parse_quantity("memory", values["operator"]["resources"]["limits"]["memory"])
-    settings = OperatorSettings()
-    beside = settings.outlook_memory_bytes + settings.shadow_memory_bytes
-    assert OPERATOR_BYTES + beside <= limit
+    assert limit >= OPERATOR_BYTES + outlooks.MEMORY_BYTES + regrets.MEMORY_BYTES
 
 
 def test_the_schema_is_what_the_code_says() -> None:
@@ -43,21 +43,18 @@ def test_every_setting_is_typed_with_its_bounds_and_meaning(section: str) -> Non
     cls: type[Any] = SECTIONS[section]
     properties = DEFINITIONS[section]["properties"]
     left_to_the_chart = schema.SET_BY_CHART.get(cls, ())
-    assert len(properties) + len(left_to_the_chart) == len(cls.__dataclass_fields__)
+    assert len(properties) + len(left_to_the_chart) == len(section_settings(cls))
     assert all(each["description"].endswith(".") for each in properties.values())
     assert all("type" in each or "anyOf" in each for each in properties.values())
     bounded = [each for each in properties.values() if set(each) - {"type", "description", "items"}]
-    assert len(bounded) >= len(set(bounds_of(cls)) - set(left_to_the_chart))
+    assert len(bounded) >= len({*bounds_of(cls)} & {*section_settings(cls)} - {*left_to_the_chart})
 
 
 def test_a_bound_of_a_setting_is_a_bound_in_the_schema() -> None:
-    extender = DEFINITIONS["extenderSettings"]["properties"]
-    assert (extender["planWaitSeconds"]["minimum"], extender["planWaitSeconds"]["maximum"]) == (
-        0,
-        1,
-    )
-    assert extender["bodyTimeoutSeconds"]["exclusiveMinimum"] == 0
-    assert extender["logLevel"]["enum"] == ["debug", "info", "warning", "error"]
+    share = DEFINITIONS["scheduling"]["properties"]["overdueShare"]
+    assert (share["minimum"], share["maximum"]) == (0, 1)
+    level = DEFINITIONS["program"]["properties"]["logLevel"]
+    assert level["enum"] == ["debug", "info", "warning", "error"]
 
 
 def test_a_queue_is_closed_at_every_depth_and_keeps_no_word_of_kubernetes() -> None:

@@ -42,6 +42,12 @@ def test_no_image_has_torch_and_each_has_what_its_programs_name() -> None:
         assert "torch" not in installed
 
 
+def test_the_lab_needs_no_package_that_the_image_below_it_has_not() -> None:
+    project = tomllib.loads((REPOSITORY / "policies/pyproject.toml").read_text())["project"]
+    (library,) = (Requirement(one) for one in project["dependencies"])
+    assert (library.name, library.extras) == ("bireme", {"serve"})
+
+
 def test_the_context_has_all_that_the_dockerfile_copies() -> None:
     let_in = re.findall(r"^!(.+)$", (REPOSITORY / ".dockerignore").read_text(), re.MULTILINE)
     copied = COPY.findall((REPOSITORY / "Dockerfile").read_text())
@@ -50,6 +56,7 @@ def test_the_context_has_all_that_the_dockerfile_copies() -> None:
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
     needed = [project["project"]["readme"], "LICENSE", "pyproject.toml"]
     needed += project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    needed += ["policies/pyproject.toml", "policies/bireme_lab"]
     for path in needed:
         assert any(path == name or path.startswith(f"{name}/") for name in let_in), path
 
@@ -61,7 +68,7 @@ def test_the_dockerfile_has_a_target_for_each_repository_of_the_chart() -> None:
     stages = re.findall(r"^FROM .* AS (\S+)$", dockerfile, re.MULTILINE)
     assert {program["image"]["repository"] for program in programs} <= set(stages)
     made = archives.images_in(Path("folder"))
-    assert [image.path.stem for image in (made.bireme, made.forecast)] == stages[-2:]
+    assert [image.path.stem for image in made.own] == stages[-3:]
 
 
 def test_another_source_is_another_image(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

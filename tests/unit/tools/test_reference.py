@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from bireme.core.reasons import Attention, Reason
+from bireme.settings_source import section_settings
 from bireme_extender.membership import RefusalReason
 from bireme_operator.settings import OperatorSettings
 from tools.docs.reference import api, reasons, settings, values
@@ -44,7 +45,7 @@ def test_a_setting_has_all_its_spellings_and_the_default_of_the_code() -> None:
 
 def test_every_setting_has_its_own_docstring() -> None:
     meanings = docstrings(OperatorSettings)
-    assert list(meanings) == [field.name for field in dataclasses.fields(OperatorSettings)]
+    assert list(meanings) == section_settings(OperatorSettings)
     assert len(set(meanings.values())) == len(meanings)
 
 

@@ -126,7 +126,7 @@ def test_what_is_written_now_makes_notes() -> None:
 
 def test_a_checkout_is_ready_when_tag_notes_and_addresses_are(checkout: Path) -> None:
     versions.write("0.2.0", checkout)
-    for name in ("pyproject.toml", "report/pyproject.toml"):
+    for name in ("pyproject.toml", "policies/pyproject.toml", "report/pyproject.toml"):
         file = checkout / name
         # Whether this checkout names the account already or not.
         file.write_text(re.sub(r"github\.com/[^/]+/", "github.com/example/", file.read_text()))
@@ -149,28 +149,36 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
         return distributions.build(Path("dist"))
 
 
+def committed(*packages: str) -> set[str]:
+    """Files that git keeps of packages, by their names in a wheel."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", *packages], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return {name.partition("/")[2] for name in listed.stdout.split("\0") if name}
+
+
+def files_in_packages(names: set[str]) -> set[str]:
+    return {name for name in names if ".dist-info/" not in name}
+
+
 def test_wheels_have_the_packages_their_data_and_nothing_of_the_checkout(
     wheels: list[Path],
 ) -> None:
-    bireme, report = (set(zipfile.ZipFile(wheel).namelist()) for wheel in wheels)
-    assert {name.split("/")[0] for name in bireme if ".dist-info/" not in name} == {
-        *("bireme", "bireme_extender", "bireme_operator"),
-    }
+    bireme, lab, report = (set(zipfile.ZipFile(wheel).namelist()) for wheel in wheels)
     # All that git keeps of the packages: code, checkpoints, pages of the board, marks of types.
-    roots = ("operator", "extender", "policies")
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", *roots], cwd=ROOT, capture_output=True, text=True, check=True
+    assert files_in_packages(bireme) == committed(
+        "operator/bireme_operator", "extender/bireme_extender", "policies/bireme"
     )
-    assert {name.partition("/")[2] for name in listed.stdout.split("\0") if name} <= bireme
-    assert {name for name in report if ".dist-info/" not in name} == {"bireme_report.py"}
-    for names in (bireme, report):
+    assert files_in_packages(lab) == committed("policies/bireme_lab")
+    assert files_in_packages(report) == {"bireme_report.py"}
+    for names in (bireme, lab, report):
         assert any(name.endswith("dist-info/licenses/LICENSE") for name in names)
 
 
 def test_the_report_for_training_images_is_the_one_of_the_library_and_needs_nothing(
     wheels: list[Path], tmp_path: Path
 ) -> None:
-    wheel = zipfile.ZipFile(wheels[1])
+    wheel = zipfile.ZipFile(wheels[-1])
     assert wheel.read("bireme_report.py") == (ROOT / "policies/bireme/report.py").read_bytes()
     (name,) = (name for name in wheel.namelist() if name.endswith("/METADATA"))
     metadata = wheel.read(name).decode()
@@ -236,7 +244,7 @@ def test_only_a_refusal_for_want_of_a_signature_is_one() -> None:
         refused("a forged chart", partial(fail, "Error: connection refused"))
 
 
-def test_both_distributions_ask_for_their_licence_and_addresses() -> None:
+def test_all_distributions_ask_for_their_licence_and_addresses() -> None:
     projects = [
         tomllib.loads((source / "pyproject.toml").read_text())["project"]
         for source in distributions.SOURCES.values()
@@ -244,4 +252,5 @@ def test_both_distributions_ask_for_their_licence_and_addresses() -> None:
     assert {one["license"] for one in projects} == {"Apache-2.0"}
     assert len({frozenset(one["urls"]) for one in projects}) == 1
     # A copy: hatchling packs no licence that is a link.
-    assert (ROOT / "report" / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
+    for folder in ("policies", "report"):
+        assert (ROOT / folder / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()

@@ -24,7 +24,7 @@ from matplotlib.ticker import MaxNLocator, MultipleLocator
 from PIL import Image
 
 from bireme.core.resources import FloatArray
-from bireme.simulator.reports.page import LIGHT, LIGHT_POLICIES
+from bireme_lab.simulator.reports.page import LIGHT, LIGHT_POLICIES
 from testbed.controlplane.stack import BiremeStack
 from testbed.prometheus import find_programs, serving
 from testbed.scenario.manifests import scheduling_policy
@@ -46,7 +46,7 @@ def picture(dashboard: Json, target: Path) -> None:
     """Run Bireme for five minutes and draw its dashboard; Unavailable without Prometheus."""
     programs = find_programs()
     with clusters.served(_NODES, _RACKS, print) as stack, tempfile.TemporaryDirectory() as folder:
-        ports = (stack.operator().env["BIREME_METRICS_PORT"], stack.extender_port)
+        ports = (stack.operator().port, stack.extender_port)
         targets = [f"127.0.0.1:{port}" for port in ports]
         with serving(programs, Path(folder), targets=targets) as url:
             start = time.time()  # noqa: TID251  # Prometheus counts in POSIX seconds

@@ -4,7 +4,6 @@ The file is written by hand but for those: settings come from their dataclasses,
 from the CRD, the names of alerts from the rules. So Helm refuses what a program would refuse.
 """
 
-import dataclasses
 import json
 from collections.abc import Iterable, Mapping
 from math import inf
@@ -13,10 +12,12 @@ from typing import Any, Final, get_type_hints
 import yaml
 from pydantic.alias_generators import to_camel
 
-from bireme import registry
-from bireme.core.bounds import Above, Bound, Distinct, OneOf, Pairs, Within, bounds_of
+from bireme import policy_names
+from bireme.core.bounds import Above, Address, Bound, Distinct, OneOf, Pairs, Within, bounds_of
 from bireme.core.settings import SchedulingSettings
 from bireme.kube.crd import KINDS, Schema, definition
+from bireme.program_settings import ProgramSettings
+from bireme.settings_source import section_settings
 from bireme_extender.settings import ExtenderSettings
 from bireme_operator.settings import OperatorSettings
 from tools.docs.reference.tables import docstrings
@@ -25,11 +26,10 @@ from tools.docs.reference.values import CHART
 PATH: Final = CHART / "values.schema.json"
 SET_BY_CHART: Final[Mapping[type[Any], tuple[str, ...]]] = {
     OperatorSettings: (
-        *("mode", "lease_namespace", "metrics_host", "metrics_port"),
-        *("progress_url", "progress_host", "progress_port"),
-        *("progress_cert_file", "progress_key_file", "progress_ca_config_map"),
+        *("mode", "lease_namespace", "metrics_address"),
+        *("progress_url", "progress_address", "progress_ca_config_map"),
     ),
-    ExtenderSettings: ("extender_host", "extender_port", "metrics_host", "metrics_port"),
+    ExtenderSettings: ("extender_address", "metrics_address"),
 }
 """Settings that the chart makes of other values, so that nobody would read them in these."""
 
@@ -39,8 +39,8 @@ def page() -> str:
     schema = json.loads(PATH.read_text())
     schema["definitions"] |= {
         "scheduling": _settings(SchedulingSettings),
+        "program": _settings(ProgramSettings),
         "operatorSettings": _settings(OperatorSettings),
-        "extenderSettings": _settings(ExtenderSettings),
         "queueSpec": _queue_spec(),
         "alert": {"enum": sorted(_alerts())},
     }
@@ -73,29 +73,29 @@ _TYPES: Final[Mapping[Any, Schema]] = {
 # A class of one's own, package.module:Class, or a learned policy, checkpoint:FOLDER.
 _OWN_POLICY: Final = {"type": "string", "pattern": "^[^:]+:[^:]+$"}
 _POLICIES: Final[Mapping[str, Iterable[str]]] = {
-    "orderer": registry.ORDERERS,
-    "placer": registry.PLACERS,
-    "sizer": ["", *registry.SIZERS],
+    "orderer": policy_names.class_paths("orderer"),
+    "placer": policy_names.class_paths("placer"),
+    "sizer": ["", *policy_names.class_paths("sizer")],
 }
 
 
 def _settings(cls: type[Any]) -> Schema:
     types, bounds, meanings = get_type_hints(cls), bounds_of(cls), docstrings(cls)
     properties = {}
-    for field in dataclasses.fields(cls):
-        if field.name in SET_BY_CHART.get(cls, ()):
+    for name in section_settings(cls):
+        if name in SET_BY_CHART.get(cls, ()):
             continue
-        schema = dict(_TYPES[types[field.name]])
-        if field.name in bounds:
-            schema |= _bound(bounds[field.name])
-        if cls is SchedulingSettings and field.name in _POLICIES:
-            names = [*_POLICIES[field.name]]
+        schema = dict(_TYPES[types[name]])
+        if name in bounds:
+            schema |= _bound(bounds[name])
+        if cls is SchedulingSettings and name in _POLICIES:
+            names = [*_POLICIES[name]]
             parametrised = f"^({'|'.join(filter(None, names))})\\?[^?]+$"
             schema = {
                 "anyOf": [{"enum": names}, {**_TYPES[str], "pattern": parametrised}, _OWN_POLICY]
             }
-        meaning = " ".join(meanings[field.name].split())
-        properties[to_camel(field.name)] = {"description": meaning, **schema}
+        meaning = " ".join(meanings[name].split())
+        properties[to_camel(name)] = {"description": meaning, **schema}
     return closed(properties)
 
 
@@ -111,6 +111,8 @@ def _bound(bound: Bound) -> Schema:
             return {"minItems": 1, "uniqueItems": True}
         case Pairs():
             return {"type": ["array", "object"], "additionalProperties": {"type": "number"}}
+        case Address():
+            raise TypeError("the chart sets every address itself: name it in SET_BY_CHART")
 
 
 # --- the default queue, and alerts ----------------------------------------------------------------

@@ -10,15 +10,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from bireme.cli import COMMANDS, parser_for
+from bireme.cli import CommandParser, parser_for
+from bireme.cli.commands import groups
 from bireme.core.reasons import Reason
-from bireme.core.settings import SchedulingSettings
 from bireme.kube.crd import KINDS, definition
+from bireme.settings_source import section_settings
 from bireme_extender.membership import RefusalReason
-from bireme_extender.settings import ExtenderSettings
-from bireme_operator.settings import OperatorSettings
 from testbed import messages
 from tools.docs.monitoring import metrics
+from tools.docs.reference import settings
 from tools.docs.reference.tables import docstrings
 
 ROOT: Final = Path(__file__).parents[3]
@@ -87,9 +87,10 @@ def _described(schema: Mapping[str, Any], path: str) -> Iterator[tuple[str, str]
 
 
 def _settings() -> Iterator[tuple[str, str]]:
-    for settings in (SchedulingSettings, OperatorSettings, ExtenderSettings):
-        for name, meaning in docstrings(settings).items():
-            yield f"{settings.__name__}.{name}", meaning
+    for cls in settings.SECTIONS:
+        meanings = docstrings(cls)
+        for name in section_settings(cls):
+            yield f"{cls.__name__}.{name}", meanings[name]
 
 
 def _metrics() -> Iterator[tuple[str, str]]:
@@ -99,19 +100,24 @@ def _metrics() -> Iterator[tuple[str, str]]:
 
 def _commands() -> Iterator[tuple[str, str]]:
     # Not the pages of argparse: their form depends on the version of Python.
-    for name, purpose in COMMANDS.items():
-        yield f"bireme {name}", purpose
-        for parser in _subparsers(parser_for([name]), name):
-            for action in parser._actions:
-                spelling = "/".join(action.option_strings) or str(action.metavar or action.dest)
-                if action.help != argparse.SUPPRESS:
-                    yield f"bireme {name} {spelling}", action.help or ""
+    for _, commands in groups():
+        for name, command in commands.items():
+            yield f"bireme {name}", command.purpose
+            yield from _arguments("bireme", parser_for([name]))
 
 
-def _subparsers(parser: argparse.ArgumentParser, name: str) -> Iterator[argparse.ArgumentParser]:
+def _arguments(command: str, parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            yield action.choices[name]
+            for name, subparser in action.choices.items():
+                if isinstance(subparser, CommandParser):
+                    subparser.load()
+                if command != "bireme":
+                    yield f"{command} {name}", subparser.description or ""
+                yield from _arguments(f"{command} {name}", subparser)
+        elif command != "bireme" and action.help != argparse.SUPPRESS:
+            spelling = "/".join(action.option_strings) or str(action.metavar or action.dest)
+            yield f"{command} {spelling}", action.help or ""
 
 
 # --- strings of modules ---------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from bireme.cli import leader_reservations, what_if
+from bireme.cli import outlook, what_if
 from bireme.cli.arguments import Json
 from bireme.cli.cluster import ClusterReader, ConsoleError
 from bireme.cli.gangs import ENDED_PHASES, GangLine, line_of
@@ -42,6 +42,7 @@ _FIRST_SECONDS: Final = 3.0
 _ASK_SECONDS: Final = 10.0
 _ASK_AGAIN_SECONDS: Final = 60.0
 """Pause after a refusal: the setting may be off."""
+_INSTEAD: Final = "open a record: bireme ui RECORD"
 _MAX_ENDED: Final = 500
 """Maximum number of ended gangs on the board; a cluster may keep them for weeks."""
 
@@ -92,7 +93,8 @@ class Live:
     _view: tuple[int, View] | None = None
     _table: NodeTable | None = None
     _is_own_only: bool = False
-    _reserved: leader_reservations.ReservedDevices = field(default_factory=dict)
+    _reserved: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
+    """Devices by gang, as ``namespace/name``, by node and by resource."""
     _reserved_unknown: str = "The leader has not answered yet."
     _ask_after: float = 0.0
     """Loop time of the next request to the leader; infinite during a request."""
@@ -149,8 +151,13 @@ class Live:
         previous, pause = (self._reserved, self._reserved_unknown), _ASK_SECONDS
         namespaces = [self.reader.namespace] if self._is_own_only else []
         try:
-            reserved = await leader_reservations.fetch(self.reader, self.options, namespaces)
-            self._reserved, self._reserved_unknown = reserved, ""
+            reply = await outlook.read_leader(self.reader, self.options, _INSTEAD, namespaces)
+            self._reserved = {
+                f"{gang.namespace}/{gang.name}": gang.reserved
+                for gang in reply.gangs
+                if gang.reserved
+            }
+            self._reserved_unknown = ""
         except BiremeError as error:
             self._reserved, self._reserved_unknown = {}, f"{cleaned(str(error))}."
             pause = _ASK_AGAIN_SECONDS
@@ -300,8 +307,7 @@ class Live:
 
     async def answer(self, question: Inquiry) -> what_if.Answered:
         """Return the leader's answer; ConsoleError if there is none, or if it is refused."""
-        otherwise = "open a record: bireme ui RECORD"
-        return await what_if.of_leader(self.reader, self.options, question, otherwise)
+        return await what_if.of_leader(self.reader, self.options, question, _INSTEAD)
 
     def _make_view(self) -> View:
         gangs = _latest(self._gangs.values())

@@ -16,8 +16,8 @@ from typing import TypeVar
 
 from bireme.cli import what_if
 from bireme.cli.arguments import UsageError
-from bireme.cli.gangs import Factor, GangLine
-from bireme.cli.outlook import policy_that_decided
+from bireme.cli.gangs import GangLine
+from bireme.cli.recorded_cycle import line_of_gang, policy_that_decided, waiting_lines
 from bireme.cli.ui.view import NodeRow, QueueRow, Span, View, in_tree, main_device, node_rows
 from bireme.core.cycle import run_cycle
 from bireme.core.decision import Decision
@@ -138,7 +138,7 @@ class Recorded:
         return View(
             source=f"record {self.name}",
             now=snapshot.now,
-            lines=[*_running(snapshot), *_waiting(snapshot, decision, outlook)],
+            lines=[*_running(snapshot), *waiting_lines(snapshot, decision, outlook)],
             capacity=tuple(device_uses(snapshot, places_for_holds(snapshot, decision.held))),
             queues=tuple(_queues(snapshot)),
             nodes=tuple(_nodes(snapshot, decision)),
@@ -230,7 +230,7 @@ def _running(snapshot: ClusterSnapshot) -> Iterator[GangLine]:
         nodes = len(placement.node_rows()) if placement.tasks else 0
         inside = f"{placement.level.rpartition('/')[2]} {placement.domain}".strip()
         report = gang.progress
-        yield _line(
+        yield line_of_gang(
             gang,
             phase="Running",
             message="it is being stopped" if running.is_leaving else "",
@@ -240,57 +240,6 @@ def _running(snapshot: ClusterSnapshot) -> Iterator[GangLine]:
             nodes=f"{nodes} nodes" + (f", {inside}" if inside else ""),
             progress=100 * report.fraction if report and report.fraction is not None else None,
         )
-
-
-def _waiting(
-    snapshot: ClusterSnapshot, decision: Decision, outlook: Outlook | None
-) -> Iterator[GangLine]:
-    starts = {
-        prospect.gang.uid: prospect.start for prospect in (outlook.prospects if outlook else ())
-    }
-    holds = {hold.gang.uid: hold for hold in decision.held}
-    admits = {admit.gang.uid: admit for admit in decision.admitted}
-    for gang in snapshot.waiting:
-        hold, admit = holds.get(gang.uid), admits.get(gang.uid)
-        outcome = hold or admit
-        ranked = outcome.ranked if outcome is not None else None
-        yield _line(
-            gang,
-            phase="Pending" if admit is None else "Starting",
-            reason=outcome.reason.value if outcome is not None else "",
-            message=outcome.message if outcome is not None else "",
-            position=hold.position if hold is not None else None,
-            waits=admit is None,
-            gpus=_devices(gang, snapshot),
-            score=ranked.score if ranked is not None else None,
-            factors=tuple(
-                Factor(factor.name, factor.value, factor.weight, factor.contribution)
-                for factor in (ranked.factors if ranked is not None else ())
-            ),
-            earliest=starts.get(gang.uid),
-            since=snapshot.now if admit is not None else None,
-        )
-
-
-def _line(gang: Gang, **facts: object) -> GangLine:
-    """Return a line with ``facts``; a record holds none of the other fields."""
-    unknown: dict[str, object] = dict.fromkeys(
-        ("position", "score", "earliest", "latest", "coverage_percent", "since", "progress")
-    )
-    unknown |= dict.fromkeys(("reason", "message", "ready", "priority_class", "nodes"), "")
-    unknown |= {"factors": (), "waited_before_seconds": 0.0}
-    counters = (("preemptions", gang.evictions),) if gang.evictions else ()
-    return GangLine(
-        kind=gang.kind,
-        namespace=gang.namespace,
-        name=gang.name,
-        queue=gang.queue,
-        created=gang.arrived,
-        queued=gang.arrived,
-        parked=gang.parked,
-        counters=counters,
-        **{**unknown, **facts},  # type: ignore[arg-type]
-    )
 
 
 def _spans(snapshot: ClusterSnapshot, outlook: Outlook | None) -> Iterator[Span]:

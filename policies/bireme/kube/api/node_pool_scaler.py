@@ -1,7 +1,7 @@
 """NodePoolScaler: the number of nodes of a pool, from its history and what waits now.
 
 Cluster scoped and written by administrators. Two programs write the status, each its own fields:
-the operator what it counts and does, the nightly job (`bireme forecast-pools`) the forecast. A
+the operator what it counts and does, the nightly job (`bireme forecast pools`) the forecast. A
 forecast is only a floor: it never removes a node.
 """
 

@@ -110,9 +110,9 @@ class QueueSpec(ApiModel):
     """The namespaces whose jobs may use the queue; without it, all of them."""
     wait_bound_seconds: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
     """A job that has waited this long goes first, whatever its priority, within the operator's
-    setting overdueShare. Its wait must also exceed a multiple of the time that it has run or is
-    estimated to run. The setting waitBoundRunFactor has that multiple, 8 by default; a job that has
-    run before waits 32 times as long. Without it, the operator's setting of this name."""
+    setting overdueShare. Its wait must also exceed eight times the time that it has run or is
+    estimated to run; a job that has run before waits 32 times as long. Without it, the operator's
+    setting of this name."""
     start_timeout_seconds: Annotated[int, Field(ge=1, le=86_400)] | None = None
     """The time in which its gangs, and those of queues below it, must run after they get their
     places: all replicas of a job, minMember pods of a PodGroup. Jobs may set less. Without it, the

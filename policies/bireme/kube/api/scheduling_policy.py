@@ -53,7 +53,7 @@ Parameters = Annotated[dict[str, float], Field(max_length=32)]
 
 
 class PolicyParameters(ApiModel):
-    """Parameters of the parts: numbers by name, as `bireme policies show NAME` lists them.
+    """Parameters of the parts: numbers by name, as `bireme policies NAME` lists them.
 
     One left out has its default. One that is unknown or out of its bounds keeps the policy from
     being loaded, and its condition Loaded says what it may be.

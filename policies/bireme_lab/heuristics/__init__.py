@@ -1,0 +1,1 @@
+"""Rules of papers that policies are compared with."""

@@ -1,0 +1,81 @@
+"""A request as admission sees it, and the cluster around it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from testbed.controlplane.api import Manifest
+
+
+@dataclass(frozen=True)
+class Caller:
+    name: str
+    groups: tuple[str, ...] = ("system:authenticated",)
+    uid: str = ""
+    extra: Mapping[str, list[str]] = field(default_factory=dict)
+
+    def to_info(self) -> Manifest:
+        """Return ``request.userInfo``; what is empty has no field."""
+        info: Manifest = {"username": self.name, "uid": self.uid, "groups": list(self.groups)}
+        info["extra"] = {key: list(values) for key, values in self.extra.items()}
+        return {key: value for key, value in info.items() if value}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdmissionRequest:
+    """One request; ``object`` is None for a deletion, ``old`` for a creation."""
+
+    operation: str
+    resource: str
+    kind: str
+    user: Caller
+    group: str = ""
+    version: str = "v1"
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+    object: Manifest | None = None
+    old: Manifest | None = None
+
+    @property
+    def target(self) -> str:
+        """Resource and name as the API server writes them in a refusal."""
+        resource = f"{self.resource}.{self.group}" if self.group else self.resource
+        name = self.name or (self.object or {}).get("metadata", {}).get("generateName", "Unknown")
+        return f'{resource} "{name}"'
+
+    def to_variable(self) -> Manifest:
+        """Return the value of ``request``."""
+        resource = {"group": self.group, "version": self.version, "resource": self.resource}
+        kind = {"group": self.group, "version": self.version, "kind": self.kind}
+        return {
+            "operation": self.operation,
+            "namespace": self.namespace,
+            "name": self.name,
+            "kind": kind,
+            "requestKind": kind,
+            "resource": resource,
+            "requestResource": resource,
+            "subResource": self.subresource,
+            "requestSubResource": self.subresource,
+            "userInfo": self.user.to_info(),
+        }
+
+
+Check = Mapping[str, str]
+"""Parts of a check of the authorizer: group, resource, subresource, namespace, name and verb."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """The cluster around a request.
+
+    Attributes:
+        namespaces: Namespaces by name.
+        may: Answers the authorizer for a user.
+        objects: Returns the objects of a kind in a namespace, for policies with parameters.
+    """
+
+    namespaces: Mapping[str, Manifest]
+    may: Callable[[Caller, Check], bool]
+    objects: Callable[[str, str], list[Any]]
