@@ -13,8 +13,11 @@ from typing import Any
 import jsonpatch
 import msgspec
 
-from testbed.cel.policies import judge, ticket_policies
-from testbed.cel.requests import AdmissionRequest, Caller, Check, Surroundings
+from bireme_lab.embedded.api.errors import Refusal
+from bireme_lab.embedded.api.requests import User
+from bireme_lab.embedded.cel.policies import judge
+from bireme_lab.embedded.cel.requests import AdmissionRequest, Check, Surroundings
+from testbed.cel.tickets import ticket_policies
 from testbed.fakeapi.store import (
     Change,
     Collection,
@@ -24,7 +27,6 @@ from testbed.fakeapi.store import (
     Store,
     merge,
 )
-from testbed.refusal import Refusal
 
 
 class Feed:
@@ -299,7 +301,7 @@ def address(path: str) -> Address:
     return Address(resource, part["namespace"], part["name"], part["subresource"])
 
 
-def _no_rights(user: Caller, check: Check) -> bool:
+def _no_rights(user: User, check: Check) -> bool:
     raise LookupError(f"the fake API server has no rights of {user.name}: {dict(check)}")
 
 
@@ -378,7 +380,7 @@ class Answers:
             kind=content.get("kind", ""),
             namespace=at.namespace,
             name=content.get("metadata", {}).get("name", ""),
-            user=Caller(
+            user=User(
                 self.user["username"],
                 tuple(self.user.get("groups", ())),
                 self.user.get("uid", ""),

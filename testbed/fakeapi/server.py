@@ -14,6 +14,7 @@ import msgspec
 from aiohttp import web
 
 from bireme.kube import names
+from bireme_lab.embedded.api.errors import Refusal
 from testbed.controlplane.api import kubeconfig
 from testbed.fakeapi.answers import (
     Address,
@@ -26,7 +27,6 @@ from testbed.fakeapi.answers import (
 )
 from testbed.fakeapi.faults import DRY_RUN, Fault, FaultScript
 from testbed.fakeapi.store import Change, Object, Selector, Store
-from testbed.refusal import Refusal
 
 
 def kubeconfig_of(server: str, token: str | None = None) -> Object:

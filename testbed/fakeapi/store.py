@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 from bireme.kube import crd, names
-from testbed.refusal import Refusal
+from bireme_lab.embedded.api.errors import Refusal
 
 Object = dict[str, Any]
 Key = tuple[str, str]

@@ -5,8 +5,8 @@ Dry runs see only part of it: a webhook may refuse them, and changes may come la
 
 from typing import Any
 
+from bireme_lab.embedded.api.errors import Refusal
 from testbed.fakeapi.store import Change, Object
-from testbed.refusal import Refusal
 from testbed.simcluster import objects
 from testbed.simcluster.cluster import SimulatedCluster
 from testbed.simcluster.objects import PODS

@@ -9,8 +9,8 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from bireme_lab.embedded.api.errors import Refusal
 from testbed.fakeapi.store import Key, Object
-from testbed.refusal import Refusal
 from testbed.simcluster import objects
 from testbed.simcluster.network import Part
 from testbed.simcluster.objects import GROUPS, NODES, PODS

@@ -1,7 +1,7 @@
 """Statuses of pods as Kubernetes 1.37 writes them: kubelets, the scheduler and controllers."""
 
+from bireme_lab.embedded.api.errors import Refusal
 from testbed.fakeapi.store import Key, Object, Store
-from testbed.refusal import Refusal
 from testbed.simcluster.objects import ENDED, PODS, phase, uid
 
 SANDBOX = "PodReadyToStartContainers"

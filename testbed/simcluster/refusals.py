@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from bireme.kube import names
+from bireme_lab.embedded.api.errors import Refusal
 from testbed.fakeapi.store import Key, Object
 from testbed.history.records import Record
-from testbed.refusal import Refusal
 from testbed.simcluster import objects
 from testbed.simcluster.network import Part
 from testbed.simcluster.objects import JOBS, PODS

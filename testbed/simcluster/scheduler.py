@@ -13,9 +13,9 @@ from typing import Any
 
 import msgspec
 
+from bireme_lab.embedded.api.errors import Refusal
 from testbed.fakeapi.store import Change, Key, Object
 from testbed.history.amounts import Amounts, amounts, request_of, total
-from testbed.refusal import Refusal
 from testbed.simcluster import objects, pod_rules, volumes
 from testbed.simcluster.network import WORLD, ApiServer, Part
 from testbed.simcluster.objects import NODES, PODS

@@ -5,8 +5,8 @@ from random import Random
 from typing import Any
 
 from bireme.kube import names
+from bireme_lab.embedded.api.errors import Refusal
 from testbed.fakeapi.store import Key, Object
-from testbed.refusal import Refusal
 from testbed.scenario.manifests import (
     annotations,
     disruption_budget,

@@ -8,6 +8,7 @@ share some of these, or have one that is made for the first of their pods.
 from collections.abc import Iterable
 from random import Random
 
+from bireme_lab.embedded.api.errors import Refusal
 from testbed.fakeapi.store import Key, Object, Store
 from testbed.objects.volumes import (
     HOSTNAME,
@@ -17,7 +18,6 @@ from testbed.objects.volumes import (
     storage_class,
     volume,
 )
-from testbed.refusal import Refusal
 from testbed.simcluster import objects
 
 CLAIMS = "/api/v1/persistentvolumeclaims"

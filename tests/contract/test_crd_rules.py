@@ -5,9 +5,9 @@
 
 import pytest
 
-from testbed.cel import rules, schemas
+from bireme_lab.embedded.api.errors import Refusal
+from bireme_lab.embedded.cel import rules, schemas
 from testbed.cel.examples import ObjectExample, definitions, object_examples
-from testbed.refusal import Refusal
 
 
 @pytest.mark.parametrize("example", object_examples().values(), ids=lambda each: each.name)

@@ -7,6 +7,7 @@ import pytest
 
 from bireme.core.settings import SchedulingSettings
 from bireme.kube import mutations, names
+from bireme_lab.embedded.api.errors import Refusal
 from testbed.fakeapi import FakeApi
 from testbed.fakeapi.store import Change, Object
 from testbed.kubelets import FakeKubelets, runs
@@ -20,7 +21,6 @@ from testbed.operator_term.term import (
     submit,
     until,
 )
-from testbed.refusal import Refusal
 from testbed.scenario.manifests import pod_spec, priority_class, task, training_job
 
 Alteration = Callable[[Object], object]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from bireme_lab.embedded.api.errors import Refusal
 from bireme_operator import actuator
 from bireme_operator.leader import LeaderTerm
 from testbed.fakeapi import FakeApi, Fault
@@ -26,7 +27,6 @@ from testbed.operator_term.term import (
     submit,
     until,
 )
-from testbed.refusal import Refusal
 from testbed.scenario.manifests import pod_group, task, training_job
 
 DOWN = 'failed calling webhook "pods.example.com": failed to call webhook: connection refused'

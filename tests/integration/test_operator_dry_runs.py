@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from bireme.kube import mutations, names, plans
+from bireme_lab.embedded.api.errors import Refusal
 from testbed.fakeapi import FakeApi, Fault
 from testbed.fakeapi.faults import DRY_RUN, dry_runs
 from testbed.fakeapi.store import Object
 from testbed.kubelets import FakeKubelets, runs
 from testbed.operator_term.term import furnish, leading, pods, status, submit, until
-from testbed.refusal import Refusal
 from testbed.scenario.manifests import pod, pod_spec, task, training_job
 from testbed.simcluster.objects import PODS
 

@@ -1,1 +1,1 @@
-"""A Kubernetes cluster in one process: API server, scheduler, kubelets and controllers in memory."""
+"""A Kubernetes cluster in one process: API server, scheduler, kubelets and controllers."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Self
 
@@ -11,14 +11,17 @@ import msgspec
 from bireme_lab.embedded import kubelets
 from bireme_lab.embedded.api import kinds
 from bireme_lab.embedded.api.errors import Object
-from bireme_lab.embedded.api.http import HttpServer
+from bireme_lab.embedded.api.http_server import HttpServer
 from bireme_lab.embedded.api.requests import Answer, Request, User
 from bireme_lab.embedded.api.resources import Resources, custom_resources
 from bireme_lab.embedded.api.server import ApiServer
 from bireme_lab.embedded.api.store import Change
 from bireme_lab.embedded.builtin import pod_verbs
 from bireme_lab.embedded.builtin.kinds import behaviours
+from bireme_lab.embedded.builtin.policies import check_rules, policy_admission
 from bireme_lab.embedded.builtin.priorities import SYSTEM_CLASSES, priority_admission
+from bireme_lab.embedded.builtin.rbac import CLUSTER_ROLES, Rights, first_roles
+from bireme_lab.embedded.builtin.reviews import reviews
 from bireme_lab.embedded.builtin.webhooks import webhook_admission
 from bireme_lab.embedded.client import Client
 from bireme_lab.embedded.controllers.budgets import Budgets
@@ -38,15 +41,27 @@ _CONTROLLERS: Final = User(
 _NAMESPACES: Final = ("default", "kube-system", "kube-public", "kube-node-lease")
 
 
-def make_api(now: Callable[[], float]) -> ApiServer:
+_NOBODY: Final[Mapping[str, User]] = {}
+
+
+def make_api(now: Callable[[], float], users: Mapping[str, User] = _NOBODY) -> ApiServer:
     """Return an API server with Kubernetes' kinds, its first objects, and definitions at work."""
     api = ApiServer(now, Resources(kinds.KINDS), behaviours=behaviours())
     api.mutators.append(priority_admission(api.store))
-    api.validators.append(webhook_admission(api.store))
+    rights = Rights(api.store)
+    api.authorizer = rights.authorize
+    api.rules = check_rules
+    api.validators += [
+        policy_admission(api.store, api.resources, rights),
+        webhook_admission(api.store),
+    ]
     api.store.collection(kinds.DEFINITIONS).subscribers.append(Definitions(api).changed)
+    api.reviews |= reviews(rights, users)
     api.documents |= dict.fromkeys(("/healthz", "/livez", "/readyz"), _healthy)
     for name in _NAMESPACES:
         put(api, "/api/v1/namespaces", {"metadata": {"name": name}})
+    for role in first_roles():
+        put(api, CLUSTER_ROLES, role)
     for name, value in SYSTEM_CLASSES.items():
         put(api, kinds.PRIORITY_CLASSES, {"metadata": {"name": name}, "value": value})
     return api
@@ -55,7 +70,9 @@ def make_api(now: Callable[[], float]) -> ApiServer:
 def put(api: ApiServer, path: str, obj: Object) -> Object:
     """Create an object as the administrator; ``path`` is that of its collection."""
     answer = api.answer(Request("POST", path, body=msgspec.json.encode(obj), user_agent="embedded"))
-    assert isinstance(answer, Answer) and answer.code == 201, answer
+    if not isinstance(answer, Answer) or answer.code >= 300:
+        words = answer.body.get("message") if isinstance(answer, Answer) else "a watch"
+        raise ValueError(f"{path} does not take {obj['metadata']['name']}: {words}")
     created: Object = answer.body
     return created
 

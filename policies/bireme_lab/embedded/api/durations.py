@@ -7,7 +7,7 @@ def age(timestamp: str | None, now: float) -> str:
     """Return an age as kubectl prints it: ``5s``, ``3m20s``, ``2h``, ``4d``."""
     if not timestamp:
         return "<unknown>"
-    then = datetime.fromisoformat(timestamp.replace("Z", "+00:00")).timestamp()
+    then = datetime.fromisoformat(timestamp).timestamp()
     return human_duration(now - then)
 
 

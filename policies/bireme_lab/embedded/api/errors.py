@@ -20,7 +20,7 @@ class Cause:
 
 
 class Refusal(Exception):  # noqa: N818  # it becomes an answer, not a traceback
-    """A request is refused with an HTTP ``code``, a ``reason`` and a message.
+    """A request is refused with an HTTP ``status``, a ``reason`` and a message.
 
     Attributes:
         details: ``details`` of the Status; empty for none.
@@ -29,29 +29,29 @@ class Refusal(Exception):  # noqa: N818  # it becomes an answer, not a traceback
 
     def __init__(
         self,
-        code: int,
+        status: int,
         reason: str,
         message: str,
         details: Mapping[str, Any] | None = None,
         retry_after_seconds: int | None = None,
     ) -> None:
         super().__init__(message)
-        self.code, self.reason, self.message = code, reason, message
+        self.status, self.reason, self.message = status, reason, message
         self.details = dict(details or {})
         self.retry_after_seconds = retry_after_seconds
 
-    def status(self) -> Object:
+    def to_object(self) -> Object:
         """Return the Status object."""
-        status: Object = {
+        answer: Object = {
             "kind": "Status",
             "apiVersion": "v1",
             "metadata": {},
             "status": "Failure",
             "message": self.message,
             "reason": self.reason,
-            "code": self.code,
+            "code": self.status,
         }
-        return status | ({"details": self.details} if self.details else {})
+        return answer | ({"details": self.details} if self.details else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +95,12 @@ def conflict(subject: Subject, text: str) -> Refusal:
     """Return the refusal of a write whose precondition does not hold."""
     message = f'Operation cannot be fulfilled on {subject.resource} "{subject.name}": {text}'
     return Refusal(409, "Conflict", message, subject.details)
+
+
+def precondition(subject: Subject, what: str, wanted: str, found: str) -> Refusal:
+    """Return the refusal of a write whose uid or version is that of another object."""
+    text = f"Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}"
+    return conflict(subject, text)
 
 
 def modified(subject: Subject) -> Refusal:

@@ -158,7 +158,7 @@ def _job(obj: Object, now: float) -> list[Any]:
 
 
 def _seconds(timestamp: str) -> float:
-    return datetime.fromisoformat(timestamp.replace("Z", "+00:00")).timestamp()
+    return datetime.fromisoformat(timestamp).timestamp()
 
 
 def _budget(obj: Object, now: float) -> list[Any]:

@@ -41,7 +41,7 @@ def decode(body: bytes, kind: str = "") -> Object:
     if not body.startswith(_MAGIC):
         raise bad_request("the body of the request is no object in protobuf")
     try:
-        envelope = {number: value for number, value in _fields(body[len(_MAGIC) :])}
+        envelope = dict(_fields(body[len(_MAGIC) :]))
         of_type = {n: v.decode() for n, v in _fields(envelope.get(1, b"")) if isinstance(v, bytes)}
         kind = of_type.get(2) or kind
         if kind not in _messages():

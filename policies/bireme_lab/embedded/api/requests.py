@@ -1,7 +1,7 @@
 """Requests to the API server, taken apart, and its answers."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -54,10 +54,10 @@ class User:
     name: str
     groups: tuple[str, ...] = ("system:authenticated",)
     uid: str = ""
-    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    extra: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
-    def info(self) -> Object:
-        """Return the user as ``userInfo`` of reviews and admission."""
+    def to_info(self) -> Object:
+        """Return the user as ``userInfo`` of reviews and admission; what is empty has no field."""
         info: Object = {"username": self.name, "groups": list(self.groups)}
         if self.uid:
             info["uid"] = self.uid

@@ -40,13 +40,24 @@ def with_defaults(value: Any, schema: Schema) -> Any:
                 filled[name] = with_defaults(filled[name], of)
         extra = schema.get("additionalProperties")
         if isinstance(extra, Mapping):
-            for name in filled:
-                if name not in schema.get("properties", {}):
-                    filled[name] = with_defaults(filled[name], extra)
+            known = schema.get("properties", {})
+            filled |= {n: with_defaults(v, extra) for n, v in filled.items() if n not in known}
         return filled
     if isinstance(value, list) and isinstance(schema.get("items"), Mapping):
         return [with_defaults(each, schema["items"]) for each in value]
     return value
+
+
+HEAD: Final = ("apiVersion", "kind", "metadata")
+"""Fields of every object, which its schema leaves to the API server."""
+
+
+def complete_root(obj: Mapping[str, Any], schema: Schema) -> dict[str, Any]:
+    """Return an object without unknown fields and with the defaults of its schema."""
+    head = {name: value for name, value in obj.items() if name in HEAD}
+    rest = {name: value for name, value in obj.items() if name not in HEAD}
+    pruned, _ = prune(with_defaults(rest, schema), schema)
+    return {**head, **pruned}
 
 
 def prune(value: Any, schema: Schema, path: str = "") -> tuple[Any, list[str]]:

@@ -19,9 +19,9 @@ from bireme_lab.embedded.api import apply, errors, openapi, patches, protobuf, s
 from bireme_lab.embedded.api.apply import Manager
 from bireme_lab.embedded.api.errors import Faults, Object, Refusal, bad_request
 from bireme_lab.embedded.api.field_sets import Shape
+from bireme_lab.embedded.api.object_selectors import Selector
 from bireme_lab.embedded.api.requests import Address, Answer, Request, User
 from bireme_lab.embedded.api.resources import Resource, Resources
-from bireme_lab.embedded.api.selectors import Selector
 from bireme_lab.embedded.api.store import Key, Store
 from bireme_lab.embedded.api.tables import table
 
@@ -114,7 +114,7 @@ class ApiServer:
         mutators: Change what is created or updated, in order.
         validators: Raise a Refusal for what may not be written.
         rules: Adds the faults that CEL rules of a custom kind find.
-        authorizer: Returns why a request is refused, or None.
+        authorizer: Returns whether the user of a request may do it.
     """
 
     now: Callable[[], float]
@@ -130,7 +130,7 @@ class ApiServer:
     reviews: dict[str, Callable[[Request, Object], Object]] = field(default_factory=dict)
     """By resource path, what answers a kind that is only created."""
     rules: Callable[[Resource, Object, Object | None, Faults], None] = lambda *_: None
-    authorizer: Callable[[Request, str, Resource, Address], str | None] = lambda *_: None
+    authorizer: Callable[[Request, str, Resource, Address], bool] = lambda *_: True
     documents: dict[str, Callable[[Request], Answer]] = field(default_factory=dict)
     """By path, what is no resource: versions, health, OpenAPI."""
     chance: random.Random = field(default_factory=random.Random)
@@ -145,59 +145,61 @@ class ApiServer:
             return self._answer(request)
         except Refusal as refusal:
             return Answer(
-                refusal.code, refusal.status(), retry_after_seconds=refusal.retry_after_seconds
+                refusal.status, refusal.to_object(), retry_after_seconds=refusal.retry_after_seconds
             )
 
     def _answer(self, request: Request) -> Answer | WatchStart:
         path = request.path.rstrip("/") or "/"
+        if (found := self._document(request, path)) is not None:
+            return found
+        at = Address.parse(path)
+        resource = self._served(at)
+        verb = _verb(request, at)
+        if not self.authorizer(request, verb, resource, at):
+            raise _unauthorized(request.user, verb, resource, at)
+        if at.namespace and request.method == "POST" and not at.name:
+            self._require_namespace(at.namespace)
+        if (handler := self.connects.get((at.resource, at.subresource))) is not None:
+            return handler(request, resource, at.key, self._find(resource, at.key))
+        if resource.is_create_only:
+            review = self.reviews.get(resource.path)
+            if review is None or verb != "create":
+                raise errors.no_resource()
+            return Answer(201, review(request, decode_body(request)))
+        verbs: dict[str, Callable[[Request, Resource, Address], Answer | WatchStart]] = {
+            "get": self._get,
+            "list": self._list,
+            "watch": self._watch,
+            "create": self._create,
+            "update": self._update,
+            "patch": self._patch,
+            "delete": self._delete,
+            "deletecollection": self._delete_all,
+        }
+        if verb not in verbs or (verb == "create" and at.name):
+            message = "the server does not allow this method on the requested resource"
+            raise Refusal(405, "MethodNotAllowed", message)
+        return verbs[verb](request, resource, at)
+
+    def _document(self, request: Request, path: str) -> Answer | None:
+        """Return the answer to a request for what is no resource; None for others."""
         if path in self.documents:
             return self.documents[path](request)
         if path == "/version":
             return Answer(200, dict(_VERSION))
         if (found := openapi.answer(self.resources, request)) is not None:
             return found
-        if (document := self.resources.document(path)) is not None:
-            return Answer(200, document)
-        at = Address.parse(path)
+        document = self.resources.document(path)
+        return None if document is None else Answer(200, document)
+
+    def _served(self, at: Address) -> Resource:
+        """Return the kind that an address is about; 404 for one that is not served."""
         resource = self.resources.get(at.resource)
         if resource is None or (at.namespace and not resource.is_namespaced):
             raise errors.no_resource()
         if at.subresource and at.subresource not in resource.subresources:
             raise errors.no_resource()
-        verb = _verb(request, at)
-        if why := self.authorizer(request, verb, resource, at):
-            raise _unauthorized(request.user, verb, resource, at, why)
-        if at.namespace and request.method == "POST" and not at.name:
-            self._require_namespace(at.namespace)
-        if (handler := self.connects.get((at.resource, at.subresource))) is not None:
-            found = self._find(resource, at.key)
-            return handler(request, resource, at.key, found)
-        match request.method:
-            case "GET" if request.is_watch or at.name == "":
-                return (
-                    self._watch(request, resource, at)
-                    if request.is_watch
-                    else self._list(request, resource, at)
-                )
-            case "GET":
-                return self._get(request, resource, at)
-            case "POST" if resource.is_create_only:
-                review = self.reviews.get(resource.path)
-                if review is None:
-                    raise errors.no_resource()
-                return Answer(201, review(request, decode_body(request)))
-            case "POST":
-                return self._create(request, resource, at)
-            case "PUT":
-                return self._update(request, resource, at)
-            case "PATCH":
-                return self._patch(request, resource, at)
-            case "DELETE" if at.name:
-                return self._delete(request, resource, at)
-            case "DELETE":
-                return self._delete_all(request, resource, at)
-        message = "the server does not allow this method on the requested resource"
-        raise Refusal(405, "MethodNotAllowed", message)
+        return resource
 
     # --- reading -------------------------------------------------------------------------------
 
@@ -210,7 +212,7 @@ class ApiServer:
     def _get(self, request: Request, resource: Resource, at: Address) -> Answer:
         found = self._find(resource, at.key)
         if at.subresource == "scale":
-            return Answer(200, scale_of(resource, found))
+            return Answer(200, scale_of(found))
         return Answer(200, self._form(request, resource)(found))
 
     def _list(self, request: Request, resource: Resource, at: Address) -> Answer:
@@ -334,7 +336,7 @@ class ApiServer:
         return Answer(201, self._form(request, resource)(stored), warnings)
 
     def _fresh(self, resource: Resource, key: Key, content: Object) -> Object:
-        meta = {k: v for k, v in content["metadata"].items() if k not in ("selfLink",)}
+        meta = {k: v for k, v in content["metadata"].items() if k != "selfLink"}
         meta |= {
             "name": key[1],
             "uid": self._uid(),
@@ -409,8 +411,7 @@ class ApiServer:
         subject = resource.subject(at.name)
         meta = content.get("metadata") or {}
         if meta.get("uid") and meta["uid"] != old["metadata"]["uid"]:
-            text = f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {old['metadata']['uid']}"
-            raise errors.conflict(subject, text)
+            raise errors.precondition(subject, "UID", meta["uid"], old["metadata"]["uid"])
         if (
             meta.get("resourceVersion")
             and meta["resourceVersion"] != old["metadata"]["resourceVersion"]
@@ -427,14 +428,14 @@ class ApiServer:
         else:
             new["metadata"]["managedFields"] = list(entries)
         if request.is_dry_run:
-            return Answer(200, scale_of(resource, new) if scale else new, warnings)
+            return Answer(200, scale_of(new) if scale else new, warnings)
         if apply.is_same(old, new):
             stored = old
         else:
             stored = self.store.write(resource.path, at.key, new)
             if stored["metadata"].get("deletionTimestamp") and self._may_go(resource, stored):
                 self.store.write(resource.path, at.key, None)
-        body = scale_of(resource, stored) if scale else self._form(request, resource)(stored)
+        body = scale_of(stored) if scale else self._form(request, resource)(stored)
         return Answer(200, body, warnings)
 
     def _updated(
@@ -484,7 +485,7 @@ class ApiServer:
             return self._apply(request, resource, at, old)
         if old is None:
             raise errors.not_found(resource.subject(at.name))
-        target = scale_of(resource, old) if at.subresource == "scale" else old
+        target = scale_of(old) if at.subresource == "scale" else old
         content = decode_body(request)
         match request.content_type.partition(";")[0]:
             case patches.JSON_PATCH:
@@ -561,8 +562,7 @@ class ApiServer:
         for name, word in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
             wanted = (options.get("preconditions") or {}).get(name)
             if wanted and wanted != old["metadata"][name]:
-                text = f"Precondition failed: {word} in precondition: {wanted}, {word} in object meta: {old['metadata'][name]}"
-                raise errors.conflict(subject, text)
+                raise errors.precondition(subject, word, wanted, old["metadata"][name])
         self._admit(Attempt(
             "DELETE", resource, "", at.key, None, old, request.user, is_dry_run
         ))  # fmt: skip
@@ -681,8 +681,7 @@ class ApiServer:
         if mode == "Ignore" or schema is None or not request.query.get("fieldValidation"):
             return []
         rest = {k: v for k, v in content.items() if k not in ("apiVersion", "kind", "metadata")}
-        bare = {**schema, "properties": {k: v for k, v in schema.get("properties", {}).items()}}
-        _, unknown = schemas.prune(rest, bare)
+        _, unknown = schemas.prune(rest, schema)
         texts = [f'unknown field "{path}"' for path in unknown]
         if texts and mode == "Strict":
             raise bad_request(
@@ -795,7 +794,7 @@ _WITH_GENERATION: Final = frozenset(
 )
 
 
-def scale_of(resource: Resource, obj: Object) -> Object:
+def scale_of(obj: Object) -> Object:
     """Return the Scale of an object of a kind whose replicas are at ``spec.replicas``."""
     meta = obj["metadata"]
     replicas = (obj.get("spec") or {}).get("replicas")
@@ -846,14 +845,14 @@ def _verb(request: Request, at: Address) -> str:
     return verbs.get(request.method, request.method.lower())
 
 
-def _unauthorized(user: User, verb: str, resource: Resource, at: Address, why: str) -> Refusal:
+def _unauthorized(user: User, verb: str, resource: Resource, at: Address) -> Refusal:
     plural = f"{resource.plural}/{at.subresource}" if at.subresource else resource.plural
     where = f'in the namespace "{at.namespace}"' if at.namespace else "at the cluster scope"
     text = (
         f'User "{user.name}" cannot {verb} resource "{plural}" in API group '
         f'"{resource.group}" {where}'
     )
-    return errors.forbidden(resource.subject(at.name), text + (f": {why}" if why != "-" else ""))
+    return errors.forbidden(resource.subject(at.name), text)
 
 
 def _table_include(request: Request) -> str | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from bireme_lab.embedded.api.errors import Object, Refusal
-from bireme_lab.embedded.api.selectors import Selector
+from bireme_lab.embedded.api.object_selectors import Selector
 
 Key = tuple[str, str]
 """Namespace, empty for cluster-scoped kinds, and name."""

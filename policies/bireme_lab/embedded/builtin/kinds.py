@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from bireme_lab.embedded.api import kinds
 from bireme_lab.embedded.api.errors import Faults, Object
-from bireme_lab.embedded.api.selectors import matches_labels
+from bireme_lab.embedded.api.object_selectors import matches_labels
 from bireme_lab.embedded.api.server import Behaviour
 from bireme_lab.embedded.builtin import jobs
 from bireme_lab.embedded.builtin.plain import Complete, PlainKind, Validate, filled
@@ -28,7 +28,7 @@ def _namespace(obj: Object, old: Object | None) -> Object:
     }
 
 
-def _node(obj: Object, old: Object | None) -> Object:
+def _node(obj: Object, _: Object | None) -> Object:
     obj = filled(obj, spec={}, status={})
     spec = obj["spec"]
     # The node controller taints a cordoned node; here it happens with the write.
@@ -70,7 +70,7 @@ def _octets(uid: str) -> str:
     return f"{bits >> 8}.{bits & 255}"
 
 
-def _priority_class(obj: Object, old: Object | None) -> Object:
+def _priority_class(obj: Object, _: Object | None) -> Object:
     return filled(obj, value=0, preemptionPolicy="PreemptLowerPriority")
 
 
@@ -121,11 +121,11 @@ def _budget(obj: Object, old: Object | None) -> Object:
     )
 
 
-def _secret(obj: Object, old: Object | None) -> Object:
+def _secret(obj: Object, _: Object | None) -> Object:
     return filled(obj, type="Opaque")
 
 
-def _claim(obj: Object, old: Object | None) -> Object:
+def _claim(obj: Object, _: Object | None) -> Object:
     spec = filled(obj.get("spec") or {}, volumeMode="Filesystem")
     return {**obj, "spec": spec, "status": obj.get("status") or {"phase": "Pending"}}
 

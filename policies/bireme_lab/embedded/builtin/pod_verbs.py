@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from bireme_lab.embedded.api import kinds
-from bireme_lab.embedded.api.errors import Object, Refusal, bad_request, conflict
+from bireme_lab.embedded.api.errors import Object, Refusal, bad_request, conflict, precondition
 from bireme_lab.embedded.api.requests import Answer, Request
 from bireme_lab.embedded.api.resources import Resource
 from bireme_lab.embedded.api.server import ApiServer, decode_body
@@ -30,8 +30,7 @@ def _binding(api: ApiServer) -> Handler:
         subject, meta = resource.subject(key[1]), pod["metadata"]
         wanted = (body.get("metadata") or {}).get("uid")
         if wanted and wanted != meta["uid"]:
-            text = f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {meta['uid']}"
-            raise conflict(subject, text)
+            raise precondition(subject, "UID", wanted, meta["uid"])
         if meta.get("deletionTimestamp"):
             raise conflict(subject, f"pod {key[1]} is being deleted, cannot be assigned to a host")
         if pod["spec"].get("nodeName"):
@@ -71,8 +70,7 @@ def _eviction(api: ApiServer) -> Handler:
         subject, meta = resource.subject(key[1]), pod["metadata"]
         wanted = (options.get("preconditions") or {}).get("uid")
         if wanted and wanted != meta["uid"]:
-            text = f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {meta['uid']}"
-            raise conflict(subject, text)
+            raise precondition(subject, "UID", wanted, meta["uid"])
         phase = (pod.get("status") or {}).get("phase")
         if phase == "Running" and not meta.get("deletionTimestamp"):
             _spend(api, pod)
@@ -102,7 +100,10 @@ def _spend(api: ApiServer, pod: Object) -> None:
     budgets = api.store.collection(kinds.BUDGETS).objects
     own = [budget for budget in budgets.values() if covered(budget, [pod])]
     if len(own) > 1:
-        text = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+        text = (
+            "This pod has more than one PodDisruptionBudget, which the eviction subresource does "
+            "not support."
+        )
         raise Refusal(500, "InternalError", text)
     for budget in own:
         pods = list(api.store.collection(kinds.PODS).objects.values())
@@ -124,7 +125,7 @@ def _spend(api: ApiServer, pod: Object) -> None:
 
 
 def _log(logs: Mapping[str, str]) -> Handler:
-    def read(request: Request, resource: Resource, key: Key, pod: Object) -> Answer:
+    def read(request: Request, _: Resource, key: Key, pod: Object) -> Answer:
         phase = (pod.get("status") or {}).get("phase")
         statuses = (pod.get("status") or {}).get("containerStatuses") or ()
         if phase == "Pending" and not statuses:

@@ -1,7 +1,7 @@
 """Pods: defaults, validation, what may change of one that exists, grace of deletions."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -22,6 +22,7 @@ _QUANTITY: Final = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([KMGTPE]i|[numkMGTPE]|[
 _QUANTITY_WORDS: Final = (
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 )
+_MAX_LABEL: Final = 63
 _NATIVE: Final = ("cpu", "memory", "ephemeral-storage")
 _IMMUTABLE_WORDS: Final = (
     "pod updates may not change fields other than `spec.containers[*].image`,"
@@ -171,33 +172,40 @@ def quality_of(spec: Object) -> str:
 
 def validate_spec(spec: Object, faults: Faults, path: str) -> None:
     """Add the faults of the spec of a pod, or of a template."""
-    containers = spec.get("containers") or []
-    if not containers:
+    if not spec.get("containers"):
         faults.required(f"{path}.containers")
     names: set[str] = set()
+    for at, container in _containers(spec, path):
+        _validate_container(container, names, faults, at)
+    policies = ("Always", "OnFailure", "Never")
+    if spec.get("restartPolicy") not in policies:
+        faults.unsupported(f"{path}.restartPolicy", spec.get("restartPolicy"), policies)
+    _validate_volumes(spec, faults, path)
+    for index, toleration in enumerate(spec.get("tolerations") or ()):
+        if toleration.get("operator") not in (None, "", "Exists", "Equal", "Lt", "Gt"):
+            at = f"{path}.tolerations[{index}].operator"
+            faults.unsupported(at, toleration["operator"], ("Equal", "Exists"))
+
+
+def _containers(spec: Object, path: str) -> Iterator[tuple[str, Object]]:
+    """Yield the containers of a pod, init containers first, each after its path."""
     for group in ("initContainers", "containers"):
         for index, container in enumerate(spec.get(group) or ()):
-            at = f"{path}.{group}[{index}]"
-            _validate_container(container, names, faults, at)
-    if spec.get("restartPolicy") not in ("Always", "OnFailure", "Never"):
-        choices = ("Always", "OnFailure", "Never")
-        faults.unsupported(f"{path}.restartPolicy", spec.get("restartPolicy"), choices)
+            yield f"{path}.{group}[{index}]", container
+
+
+def _validate_volumes(spec: Object, faults: Faults, path: str) -> None:
     volumes: set[str] = set()
     for index, volume in enumerate(spec.get("volumes") or ()):
         name = volume.get("name", "")
         if name in volumes:
             faults.duplicate(f"{path}.volumes[{index}].name", name)
         volumes.add(name)
-    for group in ("initContainers", "containers"):
-        for index, container in enumerate(spec.get(group) or ()):
-            for number, mount in enumerate(container.get("volumeMounts") or ()):
-                if mount.get("name") not in volumes:
-                    at = f"{path}.{group}[{index}].volumeMounts[{number}].name"
-                    faults.add(at, "FieldValueNotFound", f'Not found: "{mount.get("name")}"')
-    for index, toleration in enumerate(spec.get("tolerations") or ()):
-        if toleration.get("operator") not in (None, "", "Exists", "Equal", "Lt", "Gt"):
-            at = f"{path}.tolerations[{index}].operator"
-            faults.unsupported(at, toleration["operator"], ("Equal", "Exists"))
+    for at, container in _containers(spec, path):
+        for number, mount in enumerate(container.get("volumeMounts") or ()):
+            if mount.get("name") not in volumes:
+                text = f'Not found: "{mount.get("name")}"'
+                faults.add(f"{at}.volumeMounts[{number}].name", "FieldValueNotFound", text)
 
 
 def _validate_container(container: Object, names: set[str], faults: Faults, path: str) -> None:
@@ -205,45 +213,61 @@ def _validate_container(container: Object, names: set[str], faults: Faults, path
     if not name:
         if not any(cause.path == f"{path}.name" for cause in faults.causes):
             faults.required(f"{path}.name")
-    elif len(name) > 63 or not _LABEL.fullmatch(name):
-        words = _LABEL_WORDS if len(name) <= 63 else "must be no more than 63 bytes"
-        faults.invalid(f"{path}.name", name, words)
+    elif len(name) > _MAX_LABEL:
+        faults.invalid(f"{path}.name", name, f"must be no more than {_MAX_LABEL} bytes")
+    elif not _LABEL.fullmatch(name):
+        faults.invalid(f"{path}.name", name, _LABEL_WORDS)
     elif name in names:
         faults.duplicate(f"{path}.name", name)
     names.add(name)
     if not container.get("image"):
         faults.required(f"{path}.image")
     resources = container.get("resources") or {}
-    amounts: dict[str, dict[str, int]] = {}
-    for kind in ("limits", "requests"):
-        amounts[kind] = {}
-        for resource, amount in (resources.get(kind) or {}).items():
-            at = f"{path}.resources.{kind}[{resource}]"
-            if not _QUANTITY.fullmatch(str(amount)):
-                faults.invalid(at, str(amount), _QUANTITY_WORDS)
-                continue
-            if str(amount).startswith("-"):
-                faults.invalid(at, str(amount), "must be greater than or equal to 0")
-                continue
-            units = parse_quantity(resource, amount)
-            amounts[kind][resource] = units
-            if "/" in resource and units != parse_quantity(resource, amount, rounding="down"):
-                faults.invalid(at, str(amount), "must be an integer")
-    for resource, value in amounts["requests"].items():
-        limit = amounts["limits"].get(resource)
-        at, text = f"{path}.resources.requests", resources["requests"].get(resource)
-        if "/" in resource and limit is None:
-            faults.required(
-                f"{path}.resources.limits", "Limit must be set for non overcommitable resources"
-            )
-        elif limit is not None and value > limit:
-            shown = resources["limits"][resource]
-            faults.invalid(
-                at, str(text), f"must be less than or equal to {resource} limit of {shown}"
-            )
-        elif "/" in resource and limit != value:
-            shown = resources["limits"].get(resource)
-            faults.invalid(at, str(text), f"must be equal to {resource} limit of {shown}")
+    limits = _validate_amounts(resources.get("limits") or {}, faults, f"{path}.resources.limits")
+    requests = resources.get("requests") or {}
+    amounts = _validate_amounts(requests, faults, f"{path}.resources.requests")
+    for resource, value in amounts.items():
+        _validate_request(resource, value, resources, limits, faults, path)
+
+
+def _validate_amounts(amounts: Object, faults: Faults, path: str) -> dict[str, int]:
+    """Return the amounts that can be read, in units; add the faults of the others."""
+    units_by_name = {}
+    for resource, amount in amounts.items():
+        at, text = f"{path}[{resource}]", str(amount)
+        if not _QUANTITY.fullmatch(text):
+            faults.invalid(at, text, _QUANTITY_WORDS)
+            continue
+        if text.startswith("-"):
+            faults.invalid(at, text, "must be greater than or equal to 0")
+            continue
+        units = parse_quantity(resource, amount)
+        units_by_name[resource] = units
+        if "/" in resource and units != parse_quantity(resource, amount, rounding="down"):
+            faults.invalid(at, text, "must be an integer")
+    return units_by_name
+
+
+def _validate_request(
+    resource: str,
+    value: int,
+    resources: Object,
+    limits: Mapping[str, int],
+    faults: Faults,
+    path: str,
+) -> None:
+    """Add the fault of a request that does not go with its limit."""
+    limit, at = limits.get(resource), f"{path}.resources.requests"
+    if limit is None:
+        if "/" in resource:
+            text = "Limit must be set for non overcommitable resources"
+            faults.required(f"{path}.resources.limits", text)
+        return
+    text, shown = str(resources["requests"][resource]), resources["limits"][resource]
+    if value > limit:
+        faults.invalid(at, text, f"must be less than or equal to {resource} limit of {shown}")
+    elif "/" in resource and value != limit:
+        faults.invalid(at, text, f"must be equal to {resource} limit of {shown}")
 
 
 def _validate_change(spec: Object, old: Object, faults: Faults) -> None:

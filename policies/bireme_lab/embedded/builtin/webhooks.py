@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from bireme_lab.embedded.api.errors import Object, Refusal
-from bireme_lab.embedded.api.selectors import matches_labels
+from bireme_lab.embedded.api.object_selectors import matches_labels
 from bireme_lab.embedded.api.server import Attempt
 from bireme_lab.embedded.api.store import Store
 
@@ -87,7 +87,7 @@ def _call(url: str, attempt: Attempt, timeout_seconds: float) -> Object:
             "operation": attempt.operation,
             "name": attempt.key[1],
             "namespace": attempt.key[0],
-            "userInfo": attempt.user.info(),
+            "userInfo": attempt.user.to_info(),
             "object": attempt.obj,
             "oldObject": attempt.old,
             "dryRun": attempt.is_dry_run,

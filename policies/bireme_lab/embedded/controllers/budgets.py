@@ -6,7 +6,7 @@ from typing import Any
 
 from bireme_lab.embedded.api import kinds
 from bireme_lab.embedded.api.errors import Object
-from bireme_lab.embedded.api.selectors import matches_labels
+from bireme_lab.embedded.api.object_selectors import matches_labels
 from bireme_lab.embedded.api.store import Change, Key
 from bireme_lab.embedded.client import Client
 from bireme_lab.embedded.controllers.work import Work

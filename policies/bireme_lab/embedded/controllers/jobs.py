@@ -54,82 +54,87 @@ class Jobs:
         job = self.client.get(kinds.JOBS, key)
         if job is None or job["metadata"].get("deletionTimestamp"):
             return
-        spec, status = job["spec"], dict(job.get("status") or {})
-        if any(c["type"] in ("Complete", "Failed") and c["status"] == "True"
-               for c in status.get("conditions") or ()):  # fmt: skip
+        status = dict(job.get("status") or {})
+        if any(_has(status, kind, "True") for kind in ("Complete", "Failed")):
             return
         uid, now = job["metadata"]["uid"], self.client.timestamp()
-        own = [
-            p for p in self.client.objects(kinds.PODS) if (controller_of(p) or {}).get("uid") == uid
-        ]
-        counted = self._counted.setdefault(uid, set())
-        fresh = [p for p in own if _is_ended(p) and p["metadata"]["uid"] not in counted]
-        for pod in fresh:
+        pods = self.client.objects(kinds.PODS)
+        own = [pod for pod in pods if (controller_of(pod) or {}).get("uid") == uid]
+        self._count_ended(job, own, status)
+        active = [p for p in own if not _is_ended(p) and not p["metadata"].get("deletionTimestamp")]
+        if job["spec"].get("suspend"):
+            self._suspend(active, status, now)
+        elif not self._finish(job, active, status, now):
+            self._run(job, own, active, status, now)
+        self._write(key, status)
+
+    def _count_ended(self, job: Object, own: list[Object], status: Object) -> None:
+        """Count the pods that have ended since the last time."""
+        counted = self._counted.setdefault(job["metadata"]["uid"], set())
+        for pod in own:
+            if not _is_ended(pod) or pod["metadata"]["uid"] in counted:
+                continue
             counted.add(pod["metadata"]["uid"])
             name = "succeeded" if pod["status"]["phase"] == "Succeeded" else "failed"
-            if not (name == "failed" and _is_ignored(job, pod)):
+            if name == "succeeded" or not _is_ignored(job, pod):
                 status[name] = status.get(name, 0) + 1
-        active = [p for p in own if not _is_ended(p) and not p["metadata"].get("deletionTimestamp")]
-        if spec.get("suspend"):
-            for pod in active:
-                self._delete(pod)
-            if not _has(status, "Suspended", "True"):
-                status["conditions"] = _set(
-                    status, "Suspended", "True", "JobSuspended", "Job suspended", now
-                )
-            status.pop("startTime", None)
-            status.pop("active", None)
-            self._write(key, status)
-            return
-        if _has(status, "Suspended", "True"):
-            status["conditions"] = _set(
-                status, "Suspended", "False", "JobResumed", "Job resumed", now
-            )
-        status.setdefault("startTime", now)
-        done = {_index(p) for p in own if (p.get("status") or {}).get("phase") == "Succeeded"}
-        wanted, parallelism = spec.get("completions"), int(spec.get("parallelism") or 0)
-        succeeded = int(status.get("succeeded", 0))
+
+    def _suspend(self, active: list[Object], status: Object, now: str) -> None:
+        for pod in active:
+            self._delete(pod)
+        if not _has(status, "Suspended", "True"):
+            _set(status, "Suspended", "True", "JobSuspended", "Job suspended", now)
+        status.pop("startTime", None)
+        status.pop("active", None)
+
+    def _finish(self, job: Object, active: list[Object], status: Object, now: str) -> bool:
+        """End a Job that has failed too often, or has all its completions."""
+        spec, succeeded = job["spec"], int(status.get("succeeded", 0))
         if int(status.get("failed", 0)) > int(spec.get("backoffLimit", 6)):
             for pod in active:
                 self._delete(pod)
             text = "Job has reached the specified backoff limit"
-            status["conditions"] = _set(status, "Failed", "True", "BackoffLimitExceeded", text, now)
-            self._write(key, {k: v for k, v in status.items() if k != "active"})
-            return
-        is_complete = succeeded >= wanted if wanted is not None else succeeded > 0 and not active
-        if is_complete:
-            text = "Reached expected number of succeeded pods"
-            status["conditions"] = _set(status, "Complete", "True", "CompletionsReached", text, now)
-            status["completionTime"] = now
+            _set(status, "Failed", "True", "BackoffLimitExceeded", text, now)
             status.pop("active", None)
-            status["ready"] = 0
-            self._write(key, status)
-            return
+            return True
+        wanted = spec.get("completions")
+        if not (succeeded >= wanted if wanted is not None else succeeded and not active):
+            return False
+        text = "Reached expected number of succeeded pods"
+        _set(status, "Complete", "True", "CompletionsReached", text, now)
+        status |= {"completionTime": now, "ready": 0}
+        status.pop("active", None)
+        return True
+
+    def _run(
+        self, job: Object, own: list[Object], active: list[Object], status: Object, now: str
+    ) -> None:
+        """Make the pods that lack, and delete those beyond the parallelism."""
+        if _has(status, "Suspended", "True"):
+            _set(status, "Suspended", "False", "JobResumed", "Job resumed", now)
+        status.setdefault("startTime", now)
+        spec = job["spec"]
+        wanted, parallelism = spec.get("completions"), int(spec.get("parallelism") or 0)
+        succeeded = int(status.get("succeeded", 0))
         missing = parallelism - len(active)
         if wanted is not None:
             missing = min(missing, wanted - succeeded - len(active))
-        if wanted is None and succeeded:
+        elif succeeded:
             missing = 0
-        is_indexed = spec.get("completionMode") == "Indexed"
-        taken = {_index(p) for p in active} | done
-        free = [i for i in range(wanted or 0) if str(i) not in taken] if is_indexed else []
-        for number in range(max(0, missing)):
-            if is_indexed and number >= len(free):
-                break
-            self._create(job, free[number] if is_indexed else None)
-        for pod in active[parallelism:] if len(active) > parallelism else ():
+        indices: list[int | None] = [None] * max(0, missing)
+        if spec.get("completionMode") == "Indexed":
+            done = {_index(pod) for pod in own if _phase(pod) == "Succeeded"}
+            taken = {_index(pod) for pod in active} | done
+            indices = [i for i in range(wanted or 0) if str(i) not in taken][: max(0, missing)]
+            if done:
+                status["completedIndexes"] = _ranges(sorted(int(i) for i in done if i))
+        for index in indices:
+            self._create(job, index)
+        for pod in active[parallelism:]:
             self._delete(pod)
-        ready = sum(
-            any(c["type"] == "Ready" and c["status"] == "True"
-                for c in (p.get("status") or {}).get("conditions") or ())
-            for p in active
-        )  # fmt: skip
-        status["active"] = min(parallelism, len(active) + max(0, missing))
-        status["ready"] = ready
+        status["active"] = min(parallelism, len(active) + len(indices))
+        status["ready"] = sum(map(_is_ready, active))
         status["uncountedTerminatedPods"] = {}
-        if is_indexed and done:
-            status["completedIndexes"] = _ranges(sorted(int(i) for i in done if i))
-        self._write(key, status)
 
     def _create(self, job: Object, index: int | None) -> None:
         meta, template = job["metadata"], job["spec"]["template"]
@@ -190,7 +195,7 @@ def controller_of(obj: Object) -> dict[str, Any] | None:
 
 
 def _is_ended(pod: Object) -> bool:
-    return (pod.get("status") or {}).get("phase") in _ENDED
+    return _phase(pod) in _ENDED
 
 
 def _is_ignored(job: Object, pod: Object) -> bool:
@@ -224,7 +229,7 @@ def _has(status: Object, kind: str, word: str) -> bool:
     return any(c["type"] == kind and c["status"] == word for c in status.get("conditions") or ())
 
 
-def _set(status: Object, kind: str, word: str, reason: str, text: str, now: str) -> list[Object]:
+def _set(status: Object, kind: str, word: str, reason: str, text: str, now: str) -> None:
     others = [c for c in status.get("conditions") or () if c["type"] != kind]
     condition = {
         "type": kind,
@@ -234,4 +239,13 @@ def _set(status: Object, kind: str, word: str, reason: str, text: str, now: str)
         "lastProbeTime": now,
         "lastTransitionTime": now,
     }
-    return [*others, condition]
+    status["conditions"] = [*others, condition]
+
+
+def _phase(pod: Object) -> str:
+    return str((pod.get("status") or {}).get("phase", "Pending"))
+
+
+def _is_ready(pod: Object) -> bool:
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)

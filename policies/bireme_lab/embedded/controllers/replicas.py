@@ -173,11 +173,11 @@ _PATHS: Final = {
 
 
 def _stateful_pod(owner: Object, name: str, index: int) -> Object:
-    pod = _pod_of(owner)
+    pod, digest = _pod_of(owner), _digest(owner["spec"]["template"])
     labels = {
         "statefulset.kubernetes.io/pod-name": name,
         "apps.kubernetes.io/pod-index": str(index),
-        "controller-revision-hash": f"{owner['metadata']['name']}-{_digest(owner['spec']['template'])}",
+        "controller-revision-hash": f"{owner['metadata']['name']}-{digest}",
     }
     meta = {**pod["metadata"], "name": name, "labels": {**pod["metadata"]["labels"], **labels}}
     spec = {**pod["spec"], "hostname": name}

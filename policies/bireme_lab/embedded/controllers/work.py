@@ -41,6 +41,6 @@ class Work(Generic[T]):
                 del self._keys[key]
                 try:
                     self.sync(key)
-                except Exception:
+                except Exception:  # noqa: BLE001  # as a controller, which tries the other keys
                     _log.exception("work on %s failed", key)
                 await asyncio.sleep(0)

@@ -8,6 +8,7 @@ from bireme.kube.quantities import parse_quantity
 from bireme_lab.embedded.api.errors import Object
 from bireme_lab.embedded.api.store import Key
 
+ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104  # of a port, where none is stated
 ENDED: Final = ("Succeeded", "Failed")
 Amounts = dict[str, int]
 Port = tuple[str, str, int]
@@ -77,7 +78,7 @@ class Cache:
 
 
 def request_of(spec: Mapping[str, Any]) -> Amounts:
-    """Return what a pod asks of its node: its containers', or more while it starts, and overhead."""
+    """Return what a pod asks of its node: its containers, or more while it starts; overhead."""
     total: Amounts = {"pods": 1}
     sidecars: Amounts = {}
     peak: Amounts = {}
@@ -110,7 +111,7 @@ def _largest(one: Amounts, other: Amounts) -> Amounts:
 def host_ports(spec: Mapping[str, Any]) -> set[Port]:
     """Return the ports of the node that a pod takes."""
     return {
-        (port.get("protocol", "TCP"), port.get("hostIP") or "0.0.0.0", port["hostPort"])  # noqa: S104
+        (port.get("protocol", "TCP"), port.get("hostIP") or ANY_ADDRESS, port["hostPort"])
         for container in spec.get("containers") or ()
         for port in container.get("ports") or ()
         if port.get("hostPort")

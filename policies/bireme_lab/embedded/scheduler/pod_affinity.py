@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from bireme_lab.embedded.api.errors import Object
-from bireme_lab.embedded.api.selectors import matches_labels
+from bireme_lab.embedded.api.object_selectors import matches_labels
 from bireme_lab.embedded.scheduler import node_affinity
 
 Placed = tuple[Object, Object]

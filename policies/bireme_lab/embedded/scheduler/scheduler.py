@@ -16,7 +16,7 @@ from bireme_lab.embedded.api.requests import User
 from bireme_lab.embedded.api.store import Change, Key
 from bireme_lab.embedded.client import Client
 from bireme_lab.embedded.scheduler import node_affinity, pod_affinity
-from bireme_lab.embedded.scheduler.cache import Cache, host_ports, key_of, request_of
+from bireme_lab.embedded.scheduler.cache import ANY_ADDRESS, Cache, host_ports, key_of, request_of
 from bireme_lab.embedded.scheduler.configuration import Configuration, Extender, Profile
 
 _FLUSH_SECONDS: Final = 300.0
@@ -369,11 +369,12 @@ def _ended(pod: Object) -> bool:
 
 
 def _clash(ports: set[Any], others: set[Any]) -> bool:
+    """Return whether two pods take one port of a node, at one address or at all."""
     return any(
-        (protocol == other[0] and number == other[2] and "0.0.0.0" in (host, other[1]))
-        or ((protocol, host, number) == other)
+        (protocol, number) == (other_protocol, other_number)
+        and (host == other_host or ANY_ADDRESS in (host, other_host))
         for protocol, host, number in ports
-        for other in others
+        for other_protocol, other_host, other_number in others
     )
 
 

@@ -101,8 +101,15 @@ def _text(obj: Object, path: str) -> str:
     return "" if value is None else str(value)
 
 
+_OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist")
+
+
 def matches_labels(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bool:
-    """Return whether ``labels`` meet a LabelSelector object; an empty one is met by all."""
+    """Return whether ``labels`` meet a LabelSelector object; an empty one is met by all.
+
+    Raises:
+        ValueError: an operator is none of a selector.
+    """
     if selector is None:
         return False
     wanted = selector.get("matchLabels") or {}
@@ -110,6 +117,10 @@ def matches_labels(selector: Mapping[str, Any] | None, labels: Mapping[str, str]
         return False
     for each in selector.get("matchExpressions") or ():
         values = each.get("values")
+        if each["operator"] not in _OPERATORS:
+            raise ValueError(
+                f"operator {each['operator']} of key {each['key']} is no operator of a selector"
+            )
         is_set = each["operator"] in ("In", "NotIn")
         term = Term(
             each["key"],
