@@ -5,12 +5,14 @@ import asyncio
 import contextlib
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
 from bireme.cli.arguments import UsageError, whole
+from bireme.kube import names
 from bireme_lab.embedded.api.errors import Object
 from bireme_lab.embedded.installation import Installation
 
@@ -18,6 +20,12 @@ _KINDS: Final = ("Node", "Queue", "PriorityClass")
 _GPU: Final = "nvidia.com/gpu"
 _MACHINE: Final = {"cpu": "96", "memory": "1Ti", "pods": "110", "ephemeral-storage": "2Ti"}
 _RACKS: Final = 4
+_DEFAULT_QUEUE: Final[Object] = {
+    "apiVersion": names.API_VERSION,
+    "kind": "Queue",
+    "metadata": {"name": names.DEFAULT_QUEUE},
+    "spec": {},
+}
 # Fields that a server wrote into objects that another one printed.
 _OF_SERVER: Final = (
     "creationTimestamp",
@@ -31,8 +39,10 @@ _OF_SERVER: Final = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--nodes", type=whole(1), default=4, help="fake nodes; default: 4")
-    parser.add_argument("--gpus", type=whole(0), default=8, help="GPUs of a node; default: 8")
+    parser.add_argument("--nodes", type=whole, default=4, help="fake nodes; default: 4")
+    parser.add_argument(
+        "--gpus", type=partial(whole, minimum=0), default=8, help="GPUs of a node; default: 8"
+    )
     parser.add_argument(
         "-f",
         "--file",
@@ -48,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     if options.file is None:
-        nodes, others = fake_nodes(options.nodes, options.gpus), []
+        nodes, others = fake_nodes(options.nodes, options.gpus), [dict(_DEFAULT_QUEUE)]
     else:
         nodes, others = read_cluster(options.file)
     with contextlib.suppress(KeyboardInterrupt):

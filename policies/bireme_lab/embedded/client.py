@@ -87,7 +87,7 @@ class Client:
             return
         status = pod.get("status") or {}
         conditions = list(status.get("conditions") or ())
-        old = next((c for c in conditions if c["type"] == condition["type"]), {})
+        old: Object = next((c for c in conditions if c["type"] == condition["type"]), {})
         same = all(old.get(name) == value for name, value in condition.items())
         if same:
             return

@@ -20,7 +20,13 @@ from bireme_lab.embedded.builtin import pod_verbs
 from bireme_lab.embedded.builtin.kinds import behaviours
 from bireme_lab.embedded.builtin.policies import check_rules, policy_admission
 from bireme_lab.embedded.builtin.priorities import SYSTEM_CLASSES, priority_admission
-from bireme_lab.embedded.builtin.rbac import CLUSTER_ROLES, Rights, first_roles
+from bireme_lab.embedded.builtin.rbac import (
+    CLUSTER_BINDINGS,
+    CLUSTER_ROLES,
+    Rights,
+    first_bindings,
+    first_roles,
+)
 from bireme_lab.embedded.builtin.reviews import reviews
 from bireme_lab.embedded.builtin.webhooks import webhook_admission
 from bireme_lab.embedded.client import Client
@@ -62,6 +68,8 @@ def make_api(now: Callable[[], float], users: Mapping[str, User] = _NOBODY) -> A
         put(api, "/api/v1/namespaces", {"metadata": {"name": name}})
     for role in first_roles():
         put(api, CLUSTER_ROLES, role)
+    for binding in first_bindings():
+        put(api, CLUSTER_BINDINGS, binding)
     for name, value in SYSTEM_CLASSES.items():
         put(api, kinds.PRIORITY_CLASSES, {"metadata": {"name": name}, "value": value})
     return api
@@ -132,30 +140,28 @@ class EmbeddedCluster:
 
     async def __aenter__(self) -> Self:
         controllers = self._client(_CONTROLLERS)
-        garbage = GarbageCollector(controllers)
-        parts = (
-            garbage,
-            Namespaces(controllers),
-            Nodes(controllers),
-            Jobs(controllers),
-            Budgets(controllers),
-            Replicas(controllers),
-            self.kubelets,
-        )
-        for part in parts:
+        garbage, nodes = GarbageCollector(controllers), Nodes(controllers)
+        namespaces, jobs = Namespaces(controllers), Jobs(controllers)
+        budgets, replicas = Budgets(controllers), Replicas(controllers)
+        for part in (garbage, namespaces, nodes, jobs, budgets, replicas, self.kubelets):
             part.start()
-        # Kinds that come later are followed too, but not while the store hands out their change.
         loop = asyncio.get_running_loop()
-        self.api.store.collection(kinds.DEFINITIONS).subscribers.append(
-            lambda _: loop.call_soon(garbage.start)
-        )
-        works = [garbage.work, self.kubelets.pods, self.kubelets.nodes]
-        works += [part.work for part in parts[1:6]]
-        works.append(parts[2].evictions)
+
+        def follow_new_kinds(_: Change) -> None:
+            # Not here: the store is still handing this change to its other subscribers.
+            loop.call_soon(garbage.start)
+
+        self.api.store.collection(kinds.DEFINITIONS).subscribers.append(follow_new_kinds)
         schedulers = [Scheduler(self._client(scheduler.USER), DEFAULT)]
         if self.configuration is not DEFAULT:
             schedulers.append(Scheduler(self._client(scheduler.USER), self.configuration))
-        self._tasks = [asyncio.create_task(each.run()) for each in (*works, *schedulers)]
+        runs = [
+            *(self.kubelets.pods.run(), self.kubelets.nodes.run()),
+            *(garbage.work.run(), namespaces.work.run(), jobs.work.run(), budgets.work.run()),
+            *(nodes.work.run(), nodes.evictions.run(), replicas.work.run()),
+            *(each.run() for each in schedulers),
+        ]
+        self._tasks = [asyncio.create_task(each) for each in runs]
         await self.http.__aenter__()
         return self
 

@@ -99,7 +99,7 @@ def apply(
     if live is None:
         return _with_entries(applied, [manager.entry(fields, now)])
     entries = list(live["metadata"].get("managedFields") or ())
-    previous = next((e["fieldsV1"] for e in entries if manager.owns(e)), {})
+    previous: Fields = next((e["fieldsV1"] for e in entries if manager.owns(e)), {})
     others = [entry for entry in entries if not manager.owns(entry)]
     merged = _merge(live, applied, shape)
     changed, _ = field_sets.changed_fields(_tracked(live), _tracked(merged), shape)

@@ -8,6 +8,7 @@ from typing import Any, Final, Self
 from bireme_lab.embedded.api.errors import Object, bad_request
 
 _SET = re.compile(r"^(?P<key>[^\s,()!=]+)\s+(?P<not>not)?in\s*\((?P<values>[^()]*)\)$")
+_EQUALITY: Final = re.compile(r"^([^=!]*)(==|!=|=)(.*)$", re.DOTALL)
 _COMMA_OUTSIDE: Final = re.compile(r",(?![^(]*\))")
 OF_ALL: Final = frozenset({"metadata.name", "metadata.namespace"})
 """Fields by which every kind can be selected."""
@@ -82,13 +83,10 @@ def _label_term(text: str) -> Term:
 
 
 def _field_term(text: str) -> Term:
-    key, sign, value = (
-        re.match(r"^([^=!]*)(==|!=|=)(.*)$", text, re.DOTALL).groups()
-        if ("=" in text)
-        else ("", "", "")
-    )
-    if not sign:
+    found = _EQUALITY.match(text)
+    if found is None:
         raise bad_request(f"invalid selector: '{text}'; can't understand '{text}'")
+    key, sign, value = found.groups()
     return Term(key.strip(), frozenset({value.strip()}), sign == "!=")
 
 

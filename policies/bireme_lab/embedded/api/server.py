@@ -732,7 +732,7 @@ class ApiServer:
     def _validate(self, attempt: Attempt, obj: Object) -> None:
         resource, faults = attempt.resource, Faults()
         if attempt.operation == "CREATE":
-            _validate_name(obj["metadata"], faults)
+            _validate_name(obj["metadata"], faults, is_segment=resource.group == _RBAC)
         _validate_labels(obj["metadata"], faults)
         if resource.schema is not None:
             rest = {k: v for k, v in obj.items() if k not in ("apiVersion", "kind", "metadata")}
@@ -777,6 +777,7 @@ class ApiServer:
 
 
 _NAMESPACES: Final = "/api/v1/namespaces"
+_RBAC: Final = "rbac.authorization.k8s.io"
 _NODES: Final = "/api/v1/nodes"
 _PROPAGATION: Final = {"Foreground": "foregroundDeletion", "Orphan": "orphan"}
 _WITH_GENERATION: Final = frozenset(
@@ -870,9 +871,13 @@ def _partial(obj: Object) -> Object:
     }
 
 
-def _validate_name(meta: Object, faults: Faults) -> None:
+def _validate_name(meta: Object, faults: Faults, *, is_segment: bool) -> None:
+    """Add the fault of a name; roles and bindings may have any that is one segment of a path."""
     name = meta["name"]
-    if len(name) > 253:
+    if is_segment:
+        if name in (".", "..") or "/" in name or "%" in name:
+            faults.invalid("metadata.name", name, "may not contain '/' or '%', or be '.' or '..'")
+    elif len(name) > 253:
         faults.invalid("metadata.name", name, "must be no more than 253 characters")
     elif not _NAME.fullmatch(name):
         faults.invalid("metadata.name", name, _NAME_WORDS)

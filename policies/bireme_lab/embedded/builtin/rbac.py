@@ -11,7 +11,7 @@ from bireme_lab.embedded.api.store import Store
 
 _PREFIX: Final = "/apis/rbac.authorization.k8s.io/v1"
 CLUSTER_ROLES: Final = f"{_PREFIX}/clusterroles"
-_CLUSTER_BINDINGS: Final = f"{_PREFIX}/clusterrolebindings"
+CLUSTER_BINDINGS: Final = f"{_PREFIX}/clusterrolebindings"
 _ROLES: Final = f"{_PREFIX}/roles"
 _BINDINGS: Final = f"{_PREFIX}/rolebindings"
 _MASTERS: Final = "system:masters"
@@ -60,6 +60,16 @@ def first_roles() -> Iterator[Object]:
     yield _role("admin", [*writes, seen, evicts, grants], "admin", "edit", "view")
 
 
+def first_bindings() -> Iterator[Object]:
+    """Yield the bindings of the cluster's own programs to what they may do: everything."""
+    for name, kind in (("system:kube-scheduler", "User"), ("system:nodes", "Group")):
+        yield {
+            "metadata": {"name": name},
+            "subjects": [{"kind": kind, "name": name}],
+            "roleRef": {"kind": "ClusterRole", "name": "cluster-admin"},
+        }
+
+
 def _role(name: str, rules: list[Object], *gathers: str) -> Object:
     role: Object = {"metadata": {"name": name}, "rules": rules}
     if gathers:
@@ -101,7 +111,7 @@ class Rights:
         )
 
     def _rules(self, user: User, namespace: str) -> Iterator[Mapping[str, Any]]:
-        for binding in self._objects(_CLUSTER_BINDINGS):
+        for binding in self._objects(CLUSTER_BINDINGS):
             if _is_bound(binding, user, ""):
                 yield from self._rules_of_cluster_role(binding["roleRef"]["name"])
         if not namespace:

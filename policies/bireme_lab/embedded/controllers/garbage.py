@@ -1,6 +1,7 @@
 """The garbage collector: dependents go after their owners, or lose the reference to them."""
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from bireme_lab.embedded.api.errors import Object
@@ -33,7 +34,7 @@ class GarbageCollector:
             if resource.path not in self._followed and not resource.is_create_only:
                 self._followed.add(resource.path)
                 path = resource.path
-                self.client.follow(path, lambda change, path=path: self._changed(path, change))
+                self.client.follow(path, partial(self._changed, path))
 
     def _changed(self, path: str, change: Change) -> None:
         found = change.after or change.before or {}

@@ -4,6 +4,7 @@ By the rules of Kubernetes 1.37 (``pkg/controller/job``), for Indexed and NonInd
 """
 
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Final
 
 from bireme_lab.embedded.api import kinds
@@ -125,7 +126,8 @@ class Jobs:
         if spec.get("completionMode") == "Indexed":
             done = {_index(pod) for pod in own if _phase(pod) == "Succeeded"}
             taken = {_index(pod) for pod in active} | done
-            indices = [i for i in range(wanted or 0) if str(i) not in taken][: max(0, missing)]
+            free = (i for i in range(wanted or 0) if str(i) not in taken)
+            indices = list(islice(free, max(0, missing)))
             if done:
                 status["completedIndexes"] = _ranges(sorted(int(i) for i in done if i))
         for index in indices:

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -31,7 +32,7 @@ class Replicas:
 
     def start(self) -> None:
         for path in (kinds.STATEFUL_SETS, kinds.REPLICA_SETS, kinds.DEPLOYMENTS):
-            self.client.follow(path, lambda change, path=path: self._changed(path, change))
+            self.client.follow(path, partial(self._changed, path))
         self.client.follow(kinds.PODS, self._owned_changed)
         self.client.follow(kinds.REPLICA_SETS, self._owned_changed)
 

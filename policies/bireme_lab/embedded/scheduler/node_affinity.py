@@ -34,7 +34,8 @@ def matches(term: Mapping[str, Any], node: Object) -> bool:
 
 
 def _meets(requirement: Mapping[str, Any], values: Mapping[str, str]) -> bool:
-    value, wanted = values.get(requirement["key"]), requirement.get("values") or ()
+    value = values.get(requirement["key"])
+    wanted: Sequence[str] = requirement.get("values") or ()
     match requirement["operator"]:
         case "In":
             return value in wanted
