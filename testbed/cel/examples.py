@@ -14,9 +14,11 @@ from typing import Any, Final
 import yaml
 
 from bireme.kube import names
-from testbed.cel import rules
-from testbed.cel.policies import BINDING, POLICY, ticket_policies
-from testbed.cel.requests import AdmissionRequest, Caller, Check, Surroundings
+from bireme_lab.embedded.api.requests import ApiUser
+from bireme_lab.embedded.cel import rules
+from bireme_lab.embedded.cel.policies import BINDING, POLICY
+from bireme_lab.embedded.cel.requests import AdmissionRequest, Check, Surroundings
+from testbed.cel.tickets import ticket_policies
 from testbed.controlplane.api import Manifest
 from testbed.fakeapi.store import merge
 from testbed.scenario.renderings import DEFAULT
@@ -180,7 +182,7 @@ class Right:
 class Account:
     """A user, with rights such as ``use queues.bireme.dev/gold`` and ``* * in team-a``."""
 
-    user: Caller
+    user: ApiUser
     rights: tuple[Right, ...]
 
 
@@ -208,7 +210,7 @@ def accounts() -> dict[str, Account]:
     """Return the users of the table by name."""
     return {
         name: Account(
-            Caller(
+            ApiUser(
                 each["name"],
                 tuple(each.get("groups", ("system:authenticated",))),
                 each.get("uid", ""),
@@ -261,7 +263,7 @@ def world() -> Surroundings:
     rights = {each.user.name: each.rights for each in accounts().values()}
     pods = [each for each in stored_objects().values() if each["kind"] == "Pod"]
 
-    def may(user: Caller, check: Check) -> bool:
+    def may(user: ApiUser, check: Check) -> bool:
         return any(right.covers(check) for right in rights[user.name])
 
     def objects(kind: str, namespace: str) -> list[Manifest]:

@@ -9,7 +9,7 @@ import socket
 from contextlib import closing
 from typing import Final
 
-from testbed.cel.policies import ticket_policies
+from testbed.cel.tickets import ticket_policies
 from testbed.controlplane.cluster import Cluster
 
 SYSTEM: Final = "bireme-system"

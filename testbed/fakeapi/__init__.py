@@ -4,8 +4,8 @@ It has no schemas and no controllers, which are tested against a real API server
 judged by the chart's policy on tickets. See :class:`testbed.fakeapi.server.FakeApi`.
 """
 
+from bireme_lab.embedded.api.errors import ApiRefusal
 from testbed.fakeapi.faults import Fault, FaultScript, lists, watches, writes
 from testbed.fakeapi.server import FakeApi
-from testbed.refusal import Refusal
 
-__all__ = ["FakeApi", "Fault", "FaultScript", "Refusal", "lists", "watches", "writes"]
+__all__ = ["ApiRefusal", "FakeApi", "Fault", "FaultScript", "lists", "watches", "writes"]

@@ -13,8 +13,11 @@ from typing import Any
 import jsonpatch
 import msgspec
 
-from testbed.cel.policies import judge, ticket_policies
-from testbed.cel.requests import AdmissionRequest, Caller, Check, Surroundings
+from bireme_lab.embedded.api.errors import ApiRefusal
+from bireme_lab.embedded.api.requests import ApiUser
+from bireme_lab.embedded.cel.policies import judge
+from bireme_lab.embedded.cel.requests import AdmissionRequest, Check, Surroundings
+from testbed.cel.tickets import ticket_policies
 from testbed.fakeapi.store import (
     Change,
     Collection,
@@ -24,7 +27,6 @@ from testbed.fakeapi.store import (
     Store,
     merge,
 )
-from testbed.refusal import Refusal
 
 
 class Feed:
@@ -87,7 +89,7 @@ def owner(manager: str, operation: str = "Update", subresource: str = "") -> Obj
 def scale_of(found: Object) -> Object:
     replicas = (found.get("spec") or {}).get("replicas")
     if replicas is None:
-        raise Refusal(
+        raise ApiRefusal(
             500, "InternalError", 'the spec replicas field ".spec.replicas" does not exist'
         )
     kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
@@ -119,8 +121,8 @@ def _try_apply(old: Object, wanted: int) -> None:
     owners = old["metadata"].get("managedFields", [_CREATOR])
     if owners and wanted != old["spec"]["replicas"]:
         conflicts = "".join(f"\n{_conflict(entry)}:\n- .spec.replicas" for entry in owners)
-        raise Refusal(409, "Conflict", f"Apply failed with {len(owners)} conflicts:{conflicts}")
-    raise Refusal(500, "Unknown", "failed to convert live object to proper version")
+        raise ApiRefusal(409, "Conflict", f"Apply failed with {len(owners)} conflicts:{conflicts}")
+    raise ApiRefusal(500, "Unknown", "failed to convert live object to proper version")
 
 
 def _conflict(entry: Object) -> str:
@@ -145,7 +147,7 @@ def evict(store: Store, pod: Key, eviction: Object) -> Object:
     if found.get("status", {}).get("phase") == "Running":
         covering = [key for key in store.collection(BUDGETS).objects if _covers(store, key, found)]
         if len(covering) > 1:
-            raise Refusal(500, "InternalError", "This pod has more than one PodDisruptionBudget")
+            raise ApiRefusal(500, "InternalError", "This pod has more than one PodDisruptionBudget")
         for budget in covering:
             _spend(store, budget)
     wanted = options.get("preconditions") or {}
@@ -183,7 +185,7 @@ def _spend(store: Store, budget: Key) -> None:
     allowed = int(status.get("disruptionsAllowed") or 0)
     if allowed < 1:
         message = "Cannot evict pod as it would violate the pod's disruption budget."
-        raise Refusal(429, "TooManyRequests", message)
+        raise ApiRefusal(429, "TooManyRequests", message)
     spent = {"status": {**status, "disruptionsAllowed": allowed - 1}}
     store.update(BUDGETS, budget, spent, "status")
 
@@ -293,13 +295,13 @@ def address(path: str) -> Address:
     """Take a request path apart, e.g. ``/api/v1/namespaces/a/pods/p/status``."""
     found = _PATH.fullmatch(path)
     if found is None:
-        raise Refusal(404, "NotFound", "the server could not find the requested resource")
+        raise ApiRefusal(404, "NotFound", "the server could not find the requested resource")
     part = found.groupdict(default="")
     resource = f"{part['prefix']}/{part['plural']}" if part["plural"] else part["prefix"]
     return Address(resource, part["namespace"], part["name"], part["subresource"])
 
 
-def _no_rights(user: Caller, check: Check) -> bool:
+def _no_rights(user: ApiUser, check: Check) -> bool:
     raise LookupError(f"the fake API server has no rights of {user.name}: {dict(check)}")
 
 
@@ -357,7 +359,7 @@ class Answers:
             case "DELETE":
                 wanted, grace = content.get("preconditions", {}), content.get("gracePeriodSeconds")
                 return 200, store.delete(at.resource, at.key, wanted, grace)
-        raise Refusal(405, "MethodNotAllowed", f"{call.method} is not supported")
+        raise ApiRefusal(405, "MethodNotAllowed", f"{call.method} is not supported")
 
     def _review(self, resource: str, content: Object) -> Object:
         if resource == SELF_REVIEWS:
@@ -378,7 +380,7 @@ class Answers:
             kind=content.get("kind", ""),
             namespace=at.namespace,
             name=content.get("metadata", {}).get("name", ""),
-            user=Caller(
+            user=ApiUser(
                 self.user["username"],
                 tuple(self.user.get("groups", ())),
                 self.user.get("uid", ""),
@@ -399,7 +401,7 @@ class Answers:
 
     def _document(self, path: str) -> Object:
         if path not in self.documents:
-            raise Refusal(404, "NotFound", "the server could not find the requested resource")
+            raise ApiRefusal(404, "NotFound", "the server could not find the requested resource")
         return self.documents[path]
 
     def _patch(self, call: Call, content: Any) -> tuple[int, Object]:
@@ -407,7 +409,7 @@ class Answers:
         at = call.at
         applies = call.content_type == "application/apply-patch+yaml"
         if applies and "fieldManager" not in call.query:
-            raise Refusal(400, "BadRequest", "fieldManager is required for apply patch")
+            raise ApiRefusal(400, "BadRequest", "fieldManager is required for apply patch")
         if at.subresource == "scale":
             query = call.query
             return 200, patch_scale(
@@ -420,14 +422,14 @@ class Answers:
             try:
                 new = json_patched(old, content)
             except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException) as error:
-                raise Refusal(422, "Invalid", f"cannot apply {content}: {error}") from error
+                raise ApiRefusal(422, "Invalid", f"cannot apply {content}: {error}") from error
         else:
             new = merge(old, content)
             if call.content_type == "application/strategic-merge-patch+json":
                 new["status"] = merge_conditions(old.get("status") or {}, content["status"])
                 wanted, uid = content["metadata"]["uid"], old["metadata"]["uid"]
                 if wanted != uid:
-                    raise Refusal(422, "Invalid", f"metadata.uid: {wanted}: field is immutable")
+                    raise ApiRefusal(422, "Invalid", f"metadata.uid: {wanted}: field is immutable")
         return 200, self.store.update(at.resource, at.key, new, at.subresource)
 
     def _list(self, call: Call) -> Object:
@@ -435,7 +437,7 @@ class Answers:
         token = call.query.get("continue")
         if token is not None:
             if token not in self._pages:
-                raise Refusal(410, "Expired", "The provided continue parameter is too old")
+                raise ApiRefusal(410, "Expired", "The provided continue parameter is too old")
             version, rest = self._pages[token]  # a client may ask again, for fewer
         else:
             selected = Selector.from_query(call.query, call.at.resource, call.at.namespace)

@@ -14,6 +14,7 @@ import msgspec
 from aiohttp import web
 
 from bireme.kube import names
+from bireme_lab.embedded.api.errors import ApiRefusal
 from testbed.controlplane.api import kubeconfig
 from testbed.fakeapi.answers import (
     Address,
@@ -26,7 +27,6 @@ from testbed.fakeapi.answers import (
 )
 from testbed.fakeapi.faults import DRY_RUN, Fault, FaultScript
 from testbed.fakeapi.store import Change, Object, Selector, Store
-from testbed.refusal import Refusal
 
 
 def kubeconfig_of(server: str, token: str | None = None) -> Object:
@@ -198,7 +198,7 @@ class FakeApi:
             if watch:
                 return await self._watch(request, at, silent=bool(fault and fault.silent))
             answer = await self._answer(request, at)
-        except Refusal as refusal:
+        except ApiRefusal as refusal:
             answer = status_answer(refusal.status, refusal.reason, refusal.message)
         else:
             if fault is not None and fault.drop_answer:
@@ -219,9 +219,9 @@ class FakeApi:
         if self.token is not None:
             given = request.headers.get("Authorization", "").partition(" ")[2]
             if given != self.token:
-                raise Refusal(401, "Unauthorized", "Unauthorized")
+                raise ApiRefusal(401, "Unauthorized", "Unauthorized")
         if at.resource in self.removed:
-            raise Refusal(404, "NotFound", "the server could not find the requested resource")
+            raise ApiRefusal(404, "NotFound", "the server could not find the requested resource")
 
     async def _answer(self, request: web.Request, at: Address) -> web.Response:
         body = await request.read() if request.can_read_body else b""

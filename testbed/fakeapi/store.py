@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 from bireme.kube import crd, names
-from testbed.refusal import Refusal
+from bireme_lab.embedded.api.errors import ApiRefusal
 
 Object = dict[str, Any]
 Key = tuple[str, str]
@@ -63,7 +63,7 @@ class Store:
         """Return the stored object; do not edit it."""
         found = self.collection(resource).objects.get(key)
         if found is None:
-            raise Refusal(404, "NotFound", f'{resource.rpartition("/")[2]} "{key[1]}" not found')
+            raise ApiRefusal(404, "NotFound", f'{resource.rpartition("/")[2]} "{key[1]}" not found')
         return found
 
     def create(
@@ -73,7 +73,7 @@ class Store:
         collection = self.collection(resource)
         if key in collection.objects:
             plural = resource.rpartition("/")[2]
-            raise Refusal(409, "AlreadyExists", f'{plural} "{key[1]}" already exists')
+            raise ApiRefusal(409, "AlreadyExists", f'{plural} "{key[1]}" already exists')
         new = deepcopy(body)
         meta = new.setdefault("metadata", {})
         meta |= {
@@ -174,7 +174,7 @@ def _check_preconditions(stored: Object, wanted: Mapping[str, Any]) -> None:
     meta = stored["metadata"]
     for name in ("uid", "resourceVersion"):
         if wanted.get(name) and wanted[name] != meta[name]:
-            raise Refusal(
+            raise ApiRefusal(
                 409, "Conflict", f"the {name} precondition: {wanted[name]}, stored: {meta[name]}"
             )
 
@@ -222,9 +222,9 @@ class Selector:
         fields = list(filter(None, query.get("fieldSelector", "").split(",")))
         for text in fields:
             if "=" not in text:
-                raise Refusal(400, "BadRequest", f"invalid field selector: {text!r}")
+                raise ApiRefusal(400, "BadRequest", f"invalid field selector: {text!r}")
             if _term(text)[0] not in _OF_ALL | _SELECTABLE.get(resource, set()):
-                raise Refusal(400, "BadRequest", f"field label not supported: {_term(text)[0]}")
+                raise ApiRefusal(400, "BadRequest", f"field label not supported: {_term(text)[0]}")
         return cls(namespace, tuple(map(_term, labels)), tuple(map(_term, fields)))
 
     def __call__(self, obj: dict[str, Any]) -> bool:

@@ -5,8 +5,8 @@ Dry runs see only part of it: a webhook may refuse them, and changes may come la
 
 from typing import Any
 
+from bireme_lab.embedded.api.errors import ApiRefusal
 from testbed.fakeapi.store import Change, Object
-from testbed.refusal import Refusal
 from testbed.simcluster import objects
 from testbed.simcluster.cluster import SimulatedCluster
 from testbed.simcluster.objects import PODS
@@ -50,7 +50,7 @@ class Admission:
             return
         if is_dry_run and not self._knows_dry_runs:
             words = 'admission webhook "pods.example.com" does not support dry run'
-            raise Refusal(400, "BadRequest", words)
+            raise ApiRefusal(400, "BadRequest", words)
         spec: dict[str, Any] = pod["spec"]
         match self.changes:
             case "default request":
@@ -79,7 +79,7 @@ class Admission:
                 f'pods "{name}" is forbidden: exceeded quota: few, requested: pods=1, '
                 f"used: pods={used}, limited: pods={MAX_PODS}"
             )
-            raise Refusal(403, "Forbidden", words)
+            raise ApiRefusal(403, "Forbidden", words)
         if not is_dry_run:
             self._set(used + 1)
 

@@ -10,11 +10,11 @@ from bireme.core.gpus import GPU_MODEL_LABEL
 from bireme.core.settings import SchedulingSettings
 from bireme.kube import quantities
 from bireme.testing import a_node
+from bireme_lab.embedded.api.errors import ApiRefusal
 from testbed.fakeapi.recording import recorded
 from testbed.fakeapi.store import Object, Store
 from testbed.history.records import Key
 from testbed.objects.facts import node_manifest
-from testbed.refusal import Refusal
 from testbed.simcluster import objects
 from testbed.simcluster.autoscaler import Autoscaler
 from testbed.simcluster.controllers import Controllers
@@ -159,7 +159,7 @@ class SimulatedCluster:
         key = (namespace, manifest["metadata"]["name"])
         try:
             self.store.create(resource, key, manifest)
-        except Refusal:
+        except ApiRefusal:
             return False
         return True
 

@@ -9,8 +9,8 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from bireme_lab.embedded.api.errors import ApiRefusal
 from testbed.fakeapi.store import Key, Object
-from testbed.refusal import Refusal
 from testbed.simcluster import objects
 from testbed.simcluster.network import Part
 from testbed.simcluster.objects import GROUPS, NODES, PODS
@@ -85,7 +85,7 @@ class Endings(Part):
         made = {"apiVersion": group["apiVersion"], "kind": "PodGroup", "spec": group["spec"]}
         try:
             self.server.store.create(GROUPS, key, {**made, "metadata": {"name": key[1]}})
-        except Refusal:
+        except ApiRefusal:
             return
         self.tell(f"sync creates PodGroup {key[1]}")
 

@@ -20,10 +20,10 @@ from typing import Final
 import msgspec
 
 from bireme.kube.client import JSON, ApiClient, Params, connection_errors, error_of_answer
+from bireme_lab.embedded.api.errors import ApiRefusal
 from testbed.fakeapi.answers import Answers, Call, Feed, address, replay, status_object
 from testbed.fakeapi.faults import WRITES, Fault
 from testbed.fakeapi.store import Selector, Store
-from testbed.refusal import Refusal
 from testbed.simcluster.virtual import PROCESS, VirtualLoop
 
 MAX_WAY_SECONDS: Final = 4.0
@@ -168,7 +168,7 @@ class ApiServer:
     def _done(self, call: Call) -> Answer:
         try:
             status, body = self._answers.answer(call)
-        except Refusal as refusal:
+        except ApiRefusal as refusal:
             status = refusal.status
             body = status_object(status, refusal.reason, str(refusal))
         return status, msgspec.json.encode(body), {}

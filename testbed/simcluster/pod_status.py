@@ -1,7 +1,7 @@
 """Statuses of pods as Kubernetes 1.37 writes them: kubelets, the scheduler and controllers."""
 
+from bireme_lab.embedded.api.errors import ApiRefusal
 from testbed.fakeapi.store import Key, Object, Store
-from testbed.refusal import Refusal
 from testbed.simcluster.objects import ENDED, PODS, phase, uid
 
 SANDBOX = "PodReadyToStartContainers"
@@ -56,7 +56,7 @@ def same(store: Store, key: Key, pod: Object) -> Object | None:
     """Return this very pod as it is now, None when it is gone or has ended."""
     try:
         now = store.get(PODS, key)
-    except Refusal:
+    except ApiRefusal:
         return None
     return now if uid(now) == uid(pod) and phase(now) not in ENDED else None
 

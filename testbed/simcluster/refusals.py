@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from bireme.kube import names
+from bireme_lab.embedded.api.errors import ApiRefusal
 from testbed.fakeapi.store import Key, Object
 from testbed.history.records import Record
-from testbed.refusal import Refusal
 from testbed.simcluster import objects
 from testbed.simcluster.network import Part
 from testbed.simcluster.objects import JOBS, PODS
@@ -104,7 +104,7 @@ class AdmissionFaults(Part):
         def fail(pod: Object, is_dry_run: bool) -> None:
             index = sum(map(ord, pod["metadata"]["name"]))
             if index % share == 0 and (in_dry_runs or not is_dry_run):
-                raise Refusal(status, "Injected", words)
+                raise ApiRefusal(status, "Injected", words)
 
         return fail
 

@@ -7,9 +7,9 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from bireme_lab.embedded.api.errors import ApiRefusal
 from testbed.fakeapi.store import Key, Object
 from testbed.history.amounts import GPU, amounts, request_of, total
-from testbed.refusal import Refusal
 from testbed.scenario.manifests import annotations, pod
 from testbed.simcluster import objects, pod_status
 from testbed.simcluster.network import WORLD, Part
@@ -107,7 +107,7 @@ class Rivals(Part):
             try:
                 if objects.uid(self.server.store.get(PODS, key)) == objects.uid(victim):
                     continue
-            except Refusal:
+            except ApiRefusal:
                 pass
             self._place(objects.node_of(victim), gpus)
             return

@@ -13,9 +13,9 @@ from typing import Any
 
 import msgspec
 
+from bireme_lab.embedded.api.errors import ApiRefusal
 from testbed.fakeapi.store import Change, Key, Object
 from testbed.history.amounts import Amounts, amounts, request_of, total
-from testbed.refusal import Refusal
 from testbed.simcluster import objects, pod_rules, volumes
 from testbed.simcluster.network import WORLD, ApiServer, Part
 from testbed.simcluster.objects import NODES, PODS
@@ -253,10 +253,10 @@ class Scheduler(Part):
         fault = conditions.fault("POST")
         try:
             if conditions.is_down or (fault is not None and not fault.drop_answer):
-                raise Refusal(503, "ServiceUnavailable", "no binding")
+                raise ApiRefusal(503, "ServiceUnavailable", "no binding")
             volumes.bind(self.server.store, pod, node)
             bind(self.server, key, objects.uid(pod), node)
-        except Refusal:
+        except ApiRefusal:
             await asyncio.sleep(conditions.way_seconds(back=True))
             self._assumed.pop(objects.uid(pod), None)
             now = self._pods.get(key)
@@ -272,9 +272,9 @@ def bind(server: ApiServer, key: Key, uid: str, node: str) -> None:
     """Bind as the API server does; Refusal when the pod is another one, bound, leaving or gated."""
     pod = server.store.get(PODS, key)
     if objects.uid(pod) != uid or objects.node_of(pod) or objects.is_leaving(pod):
-        raise Refusal(409, "Conflict", "the pod cannot be bound any more")
+        raise ApiRefusal(409, "Conflict", "the pod cannot be bound any more")
     if objects.is_gated(pod):
-        raise Refusal(422, "Invalid", "the pod is gated")
+        raise ApiRefusal(422, "Invalid", "the pod is gated")
     server.store.update(PODS, key, {**pod, "spec": {**pod["spec"], "nodeName": node}})
 
 

@@ -5,8 +5,8 @@ from random import Random
 from typing import Any
 
 from bireme.kube import names
+from bireme_lab.embedded.api.errors import ApiRefusal
 from testbed.fakeapi.store import Key, Object
-from testbed.refusal import Refusal
 from testbed.scenario.manifests import (
     annotations,
     disruption_budget,
@@ -371,7 +371,7 @@ class Tenants:
         key = ("", "small")
         try:
             found = self._store.get(QUEUES, key)
-        except Refusal:
+        except ApiRefusal:
             return
         limit = int(found["spec"]["limit"]["nvidia.com/gpu"]) + self._chance.choice((0, 4))
         spec = {**found["spec"], "limit": {"nvidia.com/gpu": str(limit)}}

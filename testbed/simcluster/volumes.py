@@ -8,6 +8,7 @@ share some of these, or have one that is made for the first of their pods.
 from collections.abc import Iterable
 from random import Random
 
+from bireme_lab.embedded.api.errors import ApiRefusal
 from testbed.fakeapi.store import Key, Object, Store
 from testbed.objects.volumes import (
     HOSTNAME,
@@ -17,7 +18,6 @@ from testbed.objects.volumes import (
     storage_class,
     volume,
 )
-from testbed.refusal import Refusal
 from testbed.simcluster import objects
 
 CLAIMS = "/api/v1/persistentvolumeclaims"
@@ -189,7 +189,7 @@ def bind(store: Store, pod: Object, node_name: str) -> None:
             continue
         free = _free(store, found, store.get("/api/v1/nodes", ("", node_name)))
         if free is None:
-            raise Refusal(409, "Conflict", "the volume was taken")
+            raise ApiRefusal(409, "Conflict", "the volume was taken")
         _bind(store, key, found, free)
 
 

@@ -1,4 +1,4 @@
-"""The table of examples on a real API server, which must answer each as ``testbed.cel`` does.
+"""The table of examples on a real API server: it must answer as the embedded one does.
 
 Every object of the table is there before the policies are, and every request is accepted until they
 are. Then refusals are awaited one by one, and what is accepted is asked last. No request is kept.
@@ -16,10 +16,10 @@ import pytest
 
 from bireme.kube import names
 from bireme.kube.crd import KINDS as SERVED
+from bireme_lab.embedded.api.requests import ApiUser
+from bireme_lab.embedded.cel.policies import BINDING, POLICY
 from testbed.cel import examples
 from testbed.cel.examples import KINDS, ObjectExample, RequestExample
-from testbed.cel.policies import BINDING, POLICY
-from testbed.cel.requests import Caller
 from testbed.controlplane.api import Manifest, Reply
 from testbed.controlplane.cluster import Cluster
 from testbed.fakeapi.store import merge
@@ -140,7 +140,7 @@ def differences(answers: Iterable[tuple[str, Any, Any]]) -> str:
 # --- requests -------------------------------------------------------------------------------------
 
 
-def impersonation(user: Caller) -> dict[str, str]:
+def impersonation(user: ApiUser) -> dict[str, str]:
     """Headers by which the administrator asks as ``user``; the server adds system:authenticated."""
     headers = {"Impersonate-User": user.name}
     for group in user.groups[1:]:

@@ -10,7 +10,9 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from testbed.cel import policies
+from bireme_lab.embedded.api.errors import ApiRefusal
+from bireme_lab.embedded.api.requests import ApiUser
+from bireme_lab.embedded.cel import policies
 from testbed.cel.examples import (
     RequestExample,
     Right,
@@ -22,10 +24,8 @@ from testbed.cel.examples import (
     world,
 )
 from testbed.cel.examples import policies as policies_of_the_chart
-from testbed.cel.requests import Caller
 from testbed.controlplane.api import Manifest
 from testbed.fakeapi.store import merge
-from testbed.refusal import Refusal
 from testbed.scenario.renderings import ADMISSION, DEFAULT
 
 
@@ -34,7 +34,7 @@ def test_request_is_answered_as_the_table_says(example: RequestExample) -> None:
     try:
         policies.judge(policies_for(example), example.request, world())
         answer: tuple[int, str, str] = (0, "", "")
-    except Refusal as refusal:
+    except ApiRefusal as refusal:
         answer = (refusal.status, refusal.reason, refusal.message)
     assert answer == ((403, "Forbidden", example.refusal) if example.refusal else (0, "", ""))
 
@@ -85,7 +85,7 @@ def test_operator_makes_no_pod_that_is_a_process_of_a_windows_host(place: str) -
 
 # --- values and roles of the chart ----------------------------------------------------------------
 
-OPERATOR_BY_HAND: Final = Caller("system:serviceaccount:gangs:operator-by-hand")
+OPERATOR_BY_HAND: Final = ApiUser("system:serviceaccount:gangs:operator-by-hand")
 """The operator's account where every value is set."""
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from bireme.core.settings import SchedulingSettings
 from bireme.kube import mutations, names
+from bireme_lab.embedded.api.errors import ApiRefusal
 from testbed.fakeapi import FakeApi
 from testbed.fakeapi.store import Change, Object
 from testbed.kubelets import FakeKubelets, runs
@@ -20,7 +21,6 @@ from testbed.operator_term.term import (
     submit,
     until,
 )
-from testbed.refusal import Refusal
 from testbed.scenario.manifests import pod_spec, priority_class, task, training_job
 
 Alteration = Callable[[Object], object]
@@ -112,7 +112,7 @@ async def test_what_only_pods_show_to_be_changed_is_said_and_leaves_nothing(
 
     def admit(pod: Object, dry_run: bool) -> None:
         if dry_run:
-            raise Refusal(400, "BadRequest", NO_DRY_RUN)
+            raise ApiRefusal(400, "BadRequest", NO_DRY_RUN)
         if pod["metadata"]["name"].startswith("odd"):
             change(pod)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from bireme_lab.embedded.api.errors import ApiRefusal
 from bireme_operator import actuator
 from bireme_operator.leader import LeaderTerm
 from testbed.fakeapi import FakeApi, Fault
@@ -26,7 +27,6 @@ from testbed.operator_term.term import (
     submit,
     until,
 )
-from testbed.refusal import Refusal
 from testbed.scenario.manifests import pod_group, task, training_job
 
 DOWN = 'failed calling webhook "pods.example.com": failed to call webhook: connection refused'
@@ -56,7 +56,7 @@ def reasons(api: FakeApi, resource: str, name: str) -> list[str]:
 def fails(status: int, words: str, *, dry_runs: bool = True) -> Callable[[Object, bool], None]:
     def admit(_: Object, dry_run: bool) -> None:
         if dry_runs or not dry_run:
-            raise Refusal(status, "Injected", words)
+            raise ApiRefusal(status, "Injected", words)
 
     return admit
 
@@ -104,7 +104,7 @@ async def test_a_plan_whose_pods_cannot_all_be_created_is_taken_back_within_seco
     def admit(pod: Object, dry_run: bool) -> None:
         if not dry_run and int(pod["metadata"]["name"].rpartition("-")[2]) % share == 0:
             next(numbers)
-            raise Refusal(500, "InternalError", DOWN)
+            raise ApiRefusal(500, "InternalError", DOWN)
 
     api.store.admission["Pod"] = [admit]
     furnish(api, 1)

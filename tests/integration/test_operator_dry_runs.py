@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from bireme.kube import mutations, names, plans
+from bireme_lab.embedded.api.errors import ApiRefusal
 from testbed.fakeapi import FakeApi, Fault
 from testbed.fakeapi.faults import DRY_RUN, dry_runs
 from testbed.fakeapi.store import Object
 from testbed.kubelets import FakeKubelets, runs
 from testbed.operator_term.term import furnish, leading, pods, status, submit, until
-from testbed.refusal import Refusal
 from testbed.scenario.manifests import pod, pod_spec, task, training_job
 from testbed.simcluster.objects import PODS
 
@@ -36,7 +36,7 @@ async def test_a_webhook_without_dry_runs_is_named_and_its_changes_are_planned(
 ) -> None:
     def inject(pod: Object, dry_run: bool) -> None:
         if dry_run:
-            raise Refusal(400, "BadRequest", NO_DRY_RUN)
+            raise ApiRefusal(400, "BadRequest", NO_DRY_RUN)
         ask(pod, "3Gi")
 
     api.store.admission["Pod"] = [inject]
@@ -104,7 +104,7 @@ async def test_a_job_starts_once_admission_no_longer_gates_its_pods(
 
     def refuse(pod: Object, dry_run: bool) -> None:
         if dry_run:
-            raise Refusal(400, "BadRequest", NO_DRY_RUN)
+            raise ApiRefusal(400, "BadRequest", NO_DRY_RUN)
 
     api.store.admission["Pod"] = [gate]
     furnish(api)
@@ -153,7 +153,7 @@ async def test_labels_that_only_pods_tell_are_planned_once_again_and_for_the_nex
 
     def label(pod: Object, dry_run: bool) -> None:
         if dry_run:
-            raise Refusal(400, "BadRequest", NO_DRY_RUN)
+            raise ApiRefusal(400, "BadRequest", NO_DRY_RUN)
         # No rule asks for the second one, which no two pods have alike.
         pod["metadata"]["labels"] |= {"tier": "gpu", "number": f"{next(numbers)}"}
 

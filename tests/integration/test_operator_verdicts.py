@@ -10,7 +10,7 @@ from bireme.core.gpus import GPU
 from bireme.core.settings import SchedulingSettings
 from bireme_operator.leader import LeaderTerm
 from bireme_operator.term import wall_clock
-from testbed.fakeapi import FakeApi, Fault, Refusal
+from testbed.fakeapi import ApiRefusal, FakeApi, Fault
 from testbed.fakeapi.faults import every
 from testbed.fakeapi.store import Key, Object
 from testbed.kubelets import FakeKubelets, runs
@@ -103,7 +103,7 @@ async def test_a_gang_over_its_quota_does_not_stop_others_again_and_again(
     ) -> Object:
         tries[key[1]] += resource == PODS and not dry_run
         if resource == PODS and key[1] == "urgent-worker-3":
-            raise Refusal(403, "Forbidden", "exceeded quota: gpus")
+            raise ApiRefusal(403, "Forbidden", "exceeded quota: gpus")
         return create(resource, key, body, uid=uid, dry_run=dry_run)
 
     monkeypatch.setattr(api.store, "create", refuse_the_last)

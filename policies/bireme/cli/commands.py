@@ -117,7 +117,7 @@ GROUPS: Final[Mapping[str, Mapping[str, Command]]] = {
 
 LAB_PACKAGE: Final = "bireme-lab"
 LAB: Final = frozenset(
-    {"simulate", "replay", "tune", "train", "evaluate", "forecast compare"},
+    {"try", "simulate", "replay", "tune", "train", "evaluate", "forecast compare"},
 )
 """Commands of :data:`LAB_PACKAGE`, which an error names where that is not installed."""
 

@@ -5,6 +5,9 @@ from typing import Final
 from bireme.cli.commands import Command
 
 COMMANDS: Final = {
+    "try": Command(
+        "run a cluster with Bireme on it in this process, until Ctrl-C", "bireme_lab.cli.trial"
+    ),
     "simulate": Command(
         "compare policies on a workload, with the scheduling cycle of the operator",
         "bireme_lab.cli.simulate",

@@ -4,13 +4,15 @@ from typing import Any
 
 import pytest
 
-from testbed.cel import policies
-from testbed.cel.matching import matches, selects
-from testbed.cel.requests import AdmissionRequest, Caller, Surroundings
+from bireme_lab.embedded.api.errors import ApiRefusal
+from bireme_lab.embedded.api.object_selectors import matches_labels
+from bireme_lab.embedded.api.requests import ApiUser
+from bireme_lab.embedded.cel import policies
+from bireme_lab.embedded.cel.matching import matches
+from bireme_lab.embedded.cel.requests import AdmissionRequest, Surroundings
 from testbed.controlplane.api import Manifest
-from testbed.refusal import Refusal
 
-ANN = Caller("ann", extra={"team": ["a"]})
+ANN = ApiUser("ann", extra={"team": ["a"]})
 NAMESPACES: dict[str, Manifest] = {
     "a": {"metadata": {"name": "a", "labels": {"tier": "gold"}}},
     "b": {"metadata": {"name": "b"}},
@@ -145,14 +147,14 @@ def test_namespace_selector_reads_a_namespace_by_its_new_labels_but_for_subresou
 )
 def test_selector_keeps_its_expressions(requirement: Manifest, is_selected: bool) -> None:
     selector = {"matchExpressions": [{"key": "app", **requirement}]}
-    assert selects(selector, {"app": "x"}) is is_selected
+    assert matches_labels(selector, {"app": "x"}) is is_selected
     is_absent = requirement["operator"] in ("NotIn", "DoesNotExist")
-    assert selects(selector, {}) is is_absent
+    assert matches_labels(selector, {}) is is_absent
 
 
 def test_selector_with_an_unknown_operator_is_an_error() -> None:
     with pytest.raises(ValueError, match="operator Near of key app is no operator of a selector"):
-        selects({"matchExpressions": [{"key": "app", "operator": "Near"}]}, {})
+        matches_labels({"matchExpressions": [{"key": "app", "operator": "Near"}]}, {})
 
 
 # --- verdicts -------------------------------------------------------------------------------------
@@ -166,7 +168,7 @@ def test_refusal_has_reason_code_and_words_of_the_api_server(reason: str, code: 
     validation = {"expression": "object.spec.n > 1", "message": "too few"}
     if reason:
         validation["reason"] = reason
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(ApiRefusal) as caught:
         policies.judge(policy_of(validation), request_of(), CLUSTER)
     assert (caught.value.status, caught.value.reason) == (code, reason or "Invalid")
     assert caught.value.message == (
@@ -206,7 +208,7 @@ def test_error_refuses_unless_the_policy_ignores_failures(policy: str) -> None:
     words = "expression 'object.spec.z == 1' resulted in error: no such key: z"
     assert messages(manifests) == ([words] if policy == "Fail" else [])
     if policy == "Fail":
-        with pytest.raises(Refusal) as caught:
+        with pytest.raises(ApiRefusal) as caught:
             policies.judge(manifests, request_of(), CLUSTER)
         assert (caught.value.status, caught.value.reason) == (422, "Invalid")
 
@@ -258,7 +260,7 @@ def test_authorizer_answers_validations_and_no_message() -> None:
     variables = [{"name": "may", "expression": right.format("use")}]
     validation = {"expression": "!variables.may", "message": "said"}
     assert messages(policy_of(validation, variables=variables)) == ["said"]
-    assert messages(policy_of(validation, variables=variables), user=Caller("bob")) == []
+    assert messages(policy_of(validation, variables=variables), user=ApiUser("bob")) == []
     validation["messageExpression"] = "string(variables.may)"
     assert messages(policy_of(validation, variables=variables)) == ["said"]
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from testbed.cel import rules, schemas
+from bireme_lab.embedded.api.errors import ApiRefusal
+from bireme_lab.embedded.cel import rules, values
 from testbed.controlplane.api import Manifest
-from testbed.refusal import Refusal
 
 STRING: Manifest = {"type": "string"}
 INTEGER: Manifest = {"type": "integer"}
@@ -38,7 +38,7 @@ def refusal(spec: Manifest, new: Any, old: Any = None) -> str:
     assert made is not None
     try:
         rules.judge(definition(spec), made, thing(old))
-    except Refusal as refused:
+    except ApiRefusal as refused:
         return refused.message.removeprefix('Thing.example.com "x" is invalid: ')
     return ""
 
@@ -172,7 +172,7 @@ def test_root_rules_see_the_name_and_no_label() -> None:
     thing = {"metadata": {"name": "x", "labels": {"a": "b"}}, "spec": {}}
     rules.judge(made, thing)
     schema |= ruled({}, "self.metadata.name == 'y'")
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(ApiRefusal) as caught:
         rules.judge(made, thing)
     assert (caught.value.status, caught.value.reason) == (422, "Invalid")
     assert caught.value.message == 'Thing.example.com "x" is invalid: <nil>: Invalid value: broken'
@@ -180,12 +180,12 @@ def test_root_rules_see_the_name_and_no_label() -> None:
 
 def test_values_have_the_types_of_their_schema() -> None:
     number = struct(n={"type": "number"}, when={"type": "string", "format": "date-time"})
-    made = schemas.cel_value({"n": 1, "when": "2026-01-01T00:00:00Z"}, number)
+    made = values.cel_value({"n": 1, "when": "2026-01-01T00:00:00Z"}, number)
     assert isinstance(made["n"], float)
     spec = ruled(number, "has(self.when)", "self.when > '2025'")
     assert "no such overload" in refusal(spec, {"when": "2026-01-01T00:00:00Z"})
     with pytest.raises(NotImplementedError, match="format duration has no CEL type"):
-        schemas.cel_value("1h", {"type": "string", "format": "duration"})
+        values.cel_value("1h", {"type": "string", "format": "duration"})
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_values_have_the_types_of_their_schema() -> None:
     ],
 )
 def test_field_is_selected_by_its_escaped_name(name: str, escaped: str) -> None:
-    assert schemas.escape(name) == escaped
+    assert values.escape(name) == escaped
     assert refusal(ruled(struct(**{name: INTEGER}), f"self.{escaped} == 1"), {name: 1}) == ""
 
 

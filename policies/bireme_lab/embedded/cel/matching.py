@@ -1,10 +1,10 @@
 """Which requests a policy or a binding is about, by ``matchConstraints`` and ``matchResources``."""
 
-from collections.abc import Mapping
 from typing import Any
 
-from testbed.cel.requests import AdmissionRequest, Surroundings
-from testbed.controlplane.api import Manifest
+from bireme_lab.embedded.api.errors import Object as Manifest
+from bireme_lab.embedded.api.object_selectors import matches_labels
+from bireme_lab.embedded.cel.requests import AdmissionRequest, Surroundings
 
 
 def matches(constraints: Manifest, request: AdmissionRequest, world: Surroundings) -> bool:
@@ -19,42 +19,18 @@ def matches(constraints: Manifest, request: AdmissionRequest, world: Surrounding
     return not rules or any(_is_named(rule, request) for rule in rules)
 
 
-def selects(selector: Manifest, labels: Mapping[str, str]) -> bool:
-    """Return whether a label selector selects ``labels``; an empty one selects all."""
-    pairs = selector.get("matchLabels", {})
-    return pairs.items() <= labels.items() and all(
-        _holds(each, labels) for each in selector.get("matchExpressions", ())
-    )
-
-
-def _holds(requirement: Manifest, labels: Mapping[str, str]) -> bool:
-    key, values = requirement["key"], requirement.get("values", ())
-    match requirement["operator"]:
-        case "In":
-            return key in labels and labels[key] in values
-        case "NotIn":
-            return key not in labels or labels[key] not in values
-        case "Exists":
-            return key in labels
-        case "DoesNotExist":
-            return key not in labels
-    raise ValueError(
-        f"operator {requirement['operator']} of key {key} is no operator of a selector"
-    )
-
-
 def _matches_namespace(selector: Manifest, request: AdmissionRequest, world: Surroundings) -> bool:
     is_namespace = request.resource == "namespaces"
     if not request.namespace and not is_namespace:
         return True  # nothing of the whole cluster is exempt
     if is_namespace and not request.subresource and request.object is not None:
-        return selects(selector, _labels(request.object))
-    return selects(selector, _labels(world.namespaces[request.namespace or request.name]))
+        return matches_labels(selector, _labels(request.object))
+    return matches_labels(selector, _labels(world.namespaces[request.namespace or request.name]))
 
 
 def _matches_object(selector: Manifest, request: AdmissionRequest) -> bool:
     objects = [each for each in (request.object, request.old) if each is not None]
-    return any(selects(selector, _labels(each)) for each in objects)
+    return any(matches_labels(selector, _labels(each)) for each in objects)
 
 
 def _labels(manifest: Manifest) -> dict[str, str]:

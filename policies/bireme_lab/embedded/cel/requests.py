@@ -1,24 +1,11 @@
 """A request as admission sees it, and the cluster around it."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from testbed.controlplane.api import Manifest
-
-
-@dataclass(frozen=True)
-class Caller:
-    name: str
-    groups: tuple[str, ...] = ("system:authenticated",)
-    uid: str = ""
-    extra: Mapping[str, list[str]] = field(default_factory=dict)
-
-    def to_info(self) -> Manifest:
-        """Return ``request.userInfo``; what is empty has no field."""
-        info: Manifest = {"username": self.name, "uid": self.uid, "groups": list(self.groups)}
-        info["extra"] = {key: list(values) for key, values in self.extra.items()}
-        return {key: value for key, value in info.items() if value}
+from bireme_lab.embedded.api.errors import Object as Manifest
+from bireme_lab.embedded.api.requests import ApiUser
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +15,7 @@ class AdmissionRequest:
     operation: str
     resource: str
     kind: str
-    user: Caller
+    user: ApiUser
     group: str = ""
     version: str = "v1"
     subresource: str = ""
@@ -77,5 +64,5 @@ class Surroundings:
     """
 
     namespaces: Mapping[str, Manifest]
-    may: Callable[[Caller, Check], bool]
+    may: Callable[[ApiUser, Check], bool]
     objects: Callable[[str, str], list[Any]]

@@ -7,20 +7,17 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
 from bireme.kube import cel
-from testbed.cel.matching import matches, selects
-from testbed.cel.requests import AdmissionRequest, Surroundings
-from testbed.controlplane.api import Manifest
-from testbed.refusal import Refusal
+from bireme_lab.embedded.api.errors import ApiRefusal
+from bireme_lab.embedded.api.errors import Object as Manifest
+from bireme_lab.embedded.api.object_selectors import matches_labels
+from bireme_lab.embedded.cel.matching import matches
+from bireme_lab.embedded.cel.requests import AdmissionRequest, Surroundings
 
 POLICY: Final = "ValidatingAdmissionPolicy"
 BINDING: Final = "ValidatingAdmissionPolicyBinding"
-_TICKETS: Final = Path(__file__).parents[2] / "charts" / "bireme" / "files" / "ticket-policy.yaml"
 _CODES: Final = {"Forbidden": 403, "Unauthorized": 401, "RequestEntityTooLarge": 413}
 _INVALID: Final = ("Invalid", 422)
 _CONDITION: Final = ("object", "oldObject", "request", "params", "namespaceObject", "authorizer")
@@ -41,25 +38,14 @@ class Denial:
     message: str
     actions: tuple[str, ...]
 
-    def to_refusal(self, request: AdmissionRequest) -> Refusal:
+    def to_refusal(self, request: AdmissionRequest) -> ApiRefusal:
         """Return the API server's answer."""
         words = (
             f"{request.target} is forbidden: ValidatingAdmissionPolicy '{self.policy}' with binding"
             f" '{self.binding}' denied request: {self.message}"
         )
         reason, code = self.reason or _INVALID[0], _CODES.get(self.reason, _INVALID[1])
-        return Refusal(code, reason, words)
-
-
-def ticket_policies() -> tuple[Manifest, Manifest]:
-    """Return the chart's policy on tickets and its binding, where no chart is installed."""
-    name = "bireme-tickets"
-    head = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": name}}
-    bound = {"policyName": name, "validationActions": ["Deny"]}
-    return (
-        {**head, "kind": POLICY, "spec": yaml.safe_load(_TICKETS.read_text())},
-        {**head, "kind": BINDING, "spec": bound},
-    )
+        return ApiRefusal(code, reason, words)
 
 
 def judge(
@@ -135,7 +121,7 @@ def _params(
         each
         for each in objects
         if each["metadata"]["name"] == reference.get("name", each["metadata"]["name"])
-        and selects(reference.get("selector", {}), each["metadata"].get("labels") or {})
+        and matches_labels(reference.get("selector", {}), each["metadata"].get("labels") or {})
     ]
     if not params and reference.get("parameterNotFoundAction", "Deny") == "Deny":
         raise LookupError("no params found for policy binding with `Deny` parameterNotFoundAction")

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from bireme.kube import cel
-from testbed.cel import schemas
-from testbed.controlplane.api import Manifest
-from testbed.refusal import Refusal
+from bireme_lab.embedded.api.errors import ApiRefusal
+from bireme_lab.embedded.api.errors import Object as Manifest
+from bireme_lab.embedded.api.schemas import complete_root
+from bireme_lab.embedded.cel import values as cel_values
 
 _OLD: Final = re.compile(r"\boldSelf\b")
 _TYPES: Final = {
@@ -59,20 +60,20 @@ def judge(definition: Manifest, new: Manifest, old: Manifest | None = None) -> M
         Refusal: it breaks rules.
     """
     schema = schema_of(definition)
-    made = schemas.prune_and_default(new, schema)
+    made = complete_root(new, schema)
     broken = list(faults(schema, made, old))
     if broken:
         kind = f"{definition['spec']['names']['kind']}.{definition['spec']['group']}"
         texts = list(dict.fromkeys(map(str, broken)))
         words = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
         name = made["metadata"]["name"]
-        raise Refusal(422, "Invalid", f"{kind} {json.dumps(name)} is invalid: {words}")
+        raise ApiRefusal(422, "Invalid", f"{kind} {json.dumps(name)} is invalid: {words}")
     return made
 
 
 def faults(schema: Manifest, new: Any, old: Any = None) -> Iterator[BrokenRule]:
     """Yield what of a stored root object breaks a rule."""
-    root = schemas.with_types_of_root(schema)
+    root = cel_values.with_types_of_root(schema)
     is_same = old is not None and new == old
     yield from _own_faults(root, _Place("", ""), new, old, is_same=is_same)
     yield from _faults_of_children(schema, _Place("", ""), new, old, is_same=is_same)
@@ -154,9 +155,9 @@ def _own_faults(
     rules = schema.get("x-kubernetes-validations", ())
     if not rules:
         return
-    values = {"self": schemas.cel_value(new, schema)}
+    values = {"self": cel_values.cel_value(new, schema)}
     if old is not None:
-        values["oldSelf"] = schemas.cel_value(old, schema)
+        values["oldSelf"] = cel_values.cel_value(old, schema)
     for index, rule in enumerate(rules):
         is_transition = bool(_OLD.search(rule["rule"]))
         if rule.get("optionalOldSelf"):

@@ -1,14 +1,13 @@
-"""Structural schemas of CRDs: pruning, defaults, and the values that CEL sees.
+"""The values of a structural schema as CEL sees them.
 
 Sources: ``k8s.io/apiextensions-apiserver/pkg/apiserver/schema``. Values that the schema itself
 refuses, such as numbers out of range, are not refused here.
 """
 
-import copy
 import re
 from typing import Any, Final
 
-from testbed.controlplane.api import Manifest
+from bireme_lab.embedded.api.errors import Object as Manifest
 
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Reserved words of CEL that may not name a field; all else that is no identifier has escapes.
@@ -27,41 +26,6 @@ _TYPES_OF_ROOT: Final = {
     "kind": _META,
     "metadata": {"type": "object", "properties": {"name": _META, "generateName": _META}},
 }
-
-
-def prune_and_default(value: Manifest, schema: Manifest) -> Manifest:
-    """Return a root object without unknown fields and nulls, with all defaults."""
-    made = copy.deepcopy(value)
-    for name, child in schema["properties"].items():
-        if name in _TYPES_OF_ROOT:
-            continue
-        if made.get(name) is None:
-            made.pop(name, None)
-            if "default" in child:
-                made[name] = copy.deepcopy(child["default"])
-        if name in made:
-            _complete(made[name], child)
-    return {name: child for name, child in made.items() if name in schema["properties"]}
-
-
-def _complete(value: Any, schema: Manifest) -> None:
-    if isinstance(value, list):
-        for each in value:
-            _complete(each, schema.get("items", {}))
-    if not isinstance(value, dict):
-        return
-    properties, additional = schema.get("properties", {}), schema.get("additionalProperties")
-    keeps_all = schema.get("x-kubernetes-preserve-unknown-fields", False)
-    for name in list(value):
-        child = properties.get(name, additional)
-        is_unknown = child is None and not keeps_all
-        if is_unknown or (value[name] is None and child and not child.get("nullable")):
-            del value[name]
-    for name, child in properties.items():
-        if name not in value and "default" in child:
-            value[name] = copy.deepcopy(child["default"])
-    for name, each in value.items():
-        _complete(each, properties.get(name, additional) or {})
 
 
 def with_types_of_root(schema: Manifest) -> Manifest:

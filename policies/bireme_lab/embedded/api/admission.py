@@ -1,0 +1,178 @@
+"""The steps of a write before it is stored: fields, defaults, admission, validation."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, Protocol
+
+from bireme_lab.embedded.api import errors, schemas
+from bireme_lab.embedded.api.errors import Faults, Object, bad_request
+from bireme_lab.embedded.api.field_sets import MergeShape
+from bireme_lab.embedded.api.requests import ApiRequest, ApiUser
+from bireme_lab.embedded.api.resources import ResourceKind
+from bireme_lab.embedded.api.store import Key
+
+_RBAC: Final = "rbac.authorization.k8s.io"
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_NAME_WORDS: Final = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or "
+    "'.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used "
+    "for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+)
+_LABEL_VALUE: Final = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
+_LABEL_WORDS: Final = (
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or "
+    "'.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  "
+    "or '12345', regex used for validation is "
+    "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
+)
+
+
+class Behaviour(Protocol):
+    """How one of Kubernetes' kinds differs from plain storage."""
+
+    schema: schemas.Schema | None
+
+    def complete(self, obj: Object, old: Object | None) -> Object:
+        """Return the object with defaults and what the server sets by itself."""
+
+    def validate(self, obj: Object, old: Object | None, faults: Faults) -> None:
+        """Add the faults of an object that is about to be stored."""
+
+    def grace_seconds(self, obj: Object, desired: int | None) -> int:
+        """Return the grace period of a deletion; 0 removes the object at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A write that is about to happen, as admission sees it.
+
+    Attributes:
+        operation: CREATE, UPDATE, DELETE or CONNECT.
+        obj: The object to be stored; None for a deletion.
+        old: The stored object; None for a creation.
+    """
+
+    operation: str
+    resource: ResourceKind
+    subresource: str
+    key: Key
+    obj: Object | None
+    old: Object | None
+    user: ApiUser
+    is_dry_run: bool
+
+
+@dataclass(eq=False)
+class Admission:
+    """The steps of every write.
+
+    Attributes:
+        behaviours: By resource path, for kinds that are more than storage.
+        mutators: Change what is created or updated, in order.
+        validators: Raise a Refusal for what may not be written.
+        rules: Adds the faults that CEL rules of a custom kind find.
+    """
+
+    behaviours: Mapping[str, Behaviour] = field(default_factory=dict)
+    mutators: list[Callable[[Attempt], Object]] = field(default_factory=list)
+    validators: list[Callable[[Attempt], None]] = field(default_factory=list)
+    rules: Callable[[ResourceKind, Object, Object | None, Faults], None] = lambda *_: None
+
+    def check_fields(
+        self, request: ApiRequest, resource: ResourceKind, content: Object
+    ) -> list[str]:
+        """Refuse unknown fields, or warn of them, as ``fieldValidation`` says."""
+        mode = request.query.get("fieldValidation", "Warn")
+        schema = self.schema_of(resource)
+        if mode == "Ignore" or schema is None or not request.query.get("fieldValidation"):
+            return []
+        rest = {k: v for k, v in content.items() if k not in ("apiVersion", "kind", "metadata")}
+        _, unknown = schemas.prune(rest, schema)
+        texts = [f'unknown field "{path}"' for path in unknown]
+        if texts and mode == "Strict":
+            raise bad_request(
+                f'{resource.kind} in version "{resource.version}" cannot be handled as a '
+                f"{resource.kind}: strict decoding error: {', '.join(texts)}"
+            )
+        return texts
+
+    def schema_of(self, resource: ResourceKind) -> schemas.Schema | None:
+        """Return the schema of a kind; None where only its storage is modelled."""
+        if resource.schema is not None:
+            return resource.schema
+        behaviour = self.behaviours.get(resource.path)
+        return behaviour.schema if behaviour is not None else None
+
+    def shape(self, resource: ResourceKind) -> MergeShape:
+        """Return how objects of a kind are merged."""
+        return MergeShape(resource.schema)
+
+    def completed(self, resource: ResourceKind, new: Object, old: Object | None) -> Object:
+        """Return ``new`` pruned and with its defaults."""
+        schema = self.schema_of(resource)
+        if schema is not None:
+            rest = {k: v for k, v in new.items() if k not in ("apiVersion", "kind", "metadata")}
+            head = {k: v for k, v in new.items() if k in ("apiVersion", "kind", "metadata")}
+            if resource.is_custom:
+                rest = schemas.with_defaults(rest, schema)
+            rest, _ = schemas.prune(rest, schema)
+            new = {**head, **rest}
+        if (behaviour := self.behaviours.get(resource.path)) is not None:
+            new = behaviour.complete(new, old)
+        return new
+
+    def admit(self, attempt: Attempt) -> Object:
+        """Return what is to be stored, after admission and validation."""
+        obj = attempt.obj
+        for mutator in self.mutators:
+            if obj is None:
+                break
+            obj = mutator(_with(attempt, obj))
+        attempt = _with(attempt, obj)
+        if obj is not None:
+            self._validate(attempt, obj)
+        for validator in self.validators:
+            validator(attempt)
+        return obj if obj is not None else {}
+
+    def _validate(self, attempt: Attempt, obj: Object) -> None:
+        resource, faults = attempt.resource, Faults()
+        if attempt.operation == "CREATE":
+            _validate_name(obj["metadata"], faults, is_segment=resource.group == _RBAC)
+        _validate_labels(obj["metadata"], faults)
+        if resource.schema is not None:
+            rest = {k: v for k, v in obj.items() if k not in ("apiVersion", "kind", "metadata")}
+            schemas.validate(rest, resource.schema, faults)
+            if not faults.causes:
+                self.rules(resource, obj, attempt.old, faults)
+        elif (behaviour := self.behaviours.get(resource.path)) is not None:
+            behaviour.validate(obj, attempt.old, faults)
+        if faults.causes:
+            raise errors.invalid(resource.subject(attempt.key[1]), faults.causes)
+
+
+def _with(attempt: Attempt, obj: Object | None) -> Attempt:
+    return replace(attempt, obj=obj)
+
+
+def _validate_name(meta: Object, faults: Faults, *, is_segment: bool) -> None:
+    """Add the fault of a name; roles and bindings may have any that is one segment of a path."""
+    name = meta["name"]
+    if is_segment:
+        if name in (".", "..") or "/" in name or "%" in name:
+            faults.invalid("metadata.name", name, "may not contain '/' or '%', or be '.' or '..'")
+    elif len(name) > 253:
+        faults.invalid("metadata.name", name, "must be no more than 253 characters")
+    elif not _NAME.fullmatch(name):
+        faults.invalid("metadata.name", name, _NAME_WORDS)
+
+
+def _validate_labels(meta: Object, faults: Faults) -> None:
+    for value in (meta.get("labels") or {}).values():
+        if not isinstance(value, str):
+            faults.invalid("metadata.labels", value, "must be a string")
+        elif len(value) > 63:
+            faults.invalid("metadata.labels", value, "must be no more than 63 bytes")
+        elif not _LABEL_VALUE.fullmatch(value):
+            faults.invalid("metadata.labels", value, _LABEL_WORDS)

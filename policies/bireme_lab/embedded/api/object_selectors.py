@@ -1,0 +1,130 @@
+"""Label selectors and field selectors of requests."""
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+from bireme_lab.embedded.api.errors import Object, bad_request
+
+_SET = re.compile(r"^(?P<key>[^\s,()!=]+)\s+(?P<not>not)?in\s*\((?P<values>[^()]*)\)$")
+_EQUALITY: Final = re.compile(r"^([^=!]*)(==|!=|=)(.*)$", re.DOTALL)
+_COMMA_OUTSIDE: Final = re.compile(r",(?![^(]*\))")
+OF_ALL: Final = frozenset({"metadata.name", "metadata.namespace"})
+"""Fields by which every kind can be selected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One requirement on the value of a key: in ``values``, or not.
+
+    Attributes:
+        values: None for the mere existence of the key.
+    """
+
+    key: str
+    values: frozenset[str] | None
+    is_negative: bool
+
+    def matches(self, value: str | None) -> bool:
+        """Return whether a value meets it; ``value`` is None for a key that is not there."""
+        is_in = value is not None if self.values is None else value in self.values
+        return is_in is not self.is_negative
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """Predicate over objects: the namespace, the labels and the fields of a request."""
+
+    namespace: str = ""
+    labels: tuple[Term, ...] = ()
+    fields: tuple[Term, ...] = ()
+
+    @classmethod
+    def from_query(
+        cls, query: Mapping[str, str], namespace: str, selectable: Collection[str]
+    ) -> Self:
+        """Parse ``labelSelector`` and ``fieldSelector``.
+
+        Raises:
+            Refusal: 400 for a selector that cannot be parsed or a field that is not selectable.
+        """
+        labels = tuple(map(_label_term, _split(query.get("labelSelector", ""))))
+        fields = tuple(map(_field_term, _split(query.get("fieldSelector", ""))))
+        for term in fields:
+            if term.key not in selectable and term.key not in OF_ALL:
+                raise bad_request(f"field label not supported: {term.key}")
+        return cls(namespace, labels, fields)
+
+    def __call__(self, obj: Object) -> bool:
+        meta = obj["metadata"]
+        if self.namespace and meta.get("namespace", "") != self.namespace:
+            return False
+        labels = meta.get("labels") or {}
+        return all(term.matches(labels.get(term.key)) for term in self.labels) and all(
+            term.matches(_text(obj, term.key)) for term in self.fields
+        )
+
+
+def _split(text: str) -> list[str]:
+    return [part.strip() for part in _COMMA_OUTSIDE.split(text) if part.strip()]
+
+
+def _label_term(text: str) -> Term:
+    if hit := _SET.match(text):
+        values = frozenset(value.strip() for value in hit["values"].split(","))
+        return Term(hit["key"], values, bool(hit["not"]))
+    if "=" in text:
+        return _field_term(text)
+    key = text.removeprefix("!").strip()
+    if not key or re.search(r"[\s()<>]", key):
+        raise bad_request(f"unable to parse requirement: found '{text}', expected: identifier")
+    return Term(key, None, text.startswith("!"))
+
+
+def _field_term(text: str) -> Term:
+    hit = _EQUALITY.match(text)
+    if hit is None:
+        raise bad_request(f"invalid selector: '{text}'; can't understand '{text}'")
+    key, sign, value = hit.groups()
+    return Term(key.strip(), frozenset({value.strip()}), sign == "!=")
+
+
+def _text(obj: Object, path: str) -> str:
+    value: Any = obj
+    for part in path.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "" if value is None else str(value)
+
+
+_OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist")
+
+
+def matches_labels(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bool:
+    """Return whether ``labels`` meet a LabelSelector object; an empty one is met by all.
+
+    Raises:
+        ValueError: an operator is none of a selector.
+    """
+    if selector is None:
+        return False
+    desired = selector.get("matchLabels") or {}
+    if any(labels.get(key) != value for key, value in desired.items()):
+        return False
+    for each in selector.get("matchExpressions") or ():
+        values = each.get("values")
+        if each["operator"] not in _OPERATORS:
+            raise ValueError(
+                f"operator {each['operator']} of key {each['key']} is no operator of a selector"
+            )
+        is_set = each["operator"] in ("In", "NotIn")
+        term = Term(
+            each["key"],
+            frozenset(values or ()) if is_set else None,
+            each["operator"] in ("NotIn", "DoesNotExist"),
+        )
+        if not term.matches(labels.get(each["key"])):
+            return False
+    return True

@@ -1,0 +1,102 @@
+"""Tables of objects: what ``kubectl get`` prints, computed by the server."""
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from bireme_lab.embedded.api import printers
+from bireme_lab.embedded.api.durations import age
+from bireme_lab.embedded.api.errors import Object
+from bireme_lab.embedded.api.resources import ResourceKind, TableColumn
+
+_TOKEN: Final = re.compile(
+    r"""\.([A-Za-z_][\w-]*)|\['((?:[^'\\]|\\.)*)'\]|\[(\d+|\*)\]|\[\?\(@\.([\w.]+)\s*==\s*['"]([^'"]*)['"]\)\]"""
+)
+
+
+def at_path(obj: Any, path: str) -> list[Any]:
+    """Return the values at a JSON path of the kind that columns of definitions have."""
+    hit = [obj]
+    for name, quoted, index, key, desired in _TOKEN.findall(path.replace("\\.", "\0")):
+        following: list[Any] = []
+        for value in hit:
+            field = (name or quoted.replace("\\", "")).replace("\0", ".")
+            if field and isinstance(value, dict) and field in value:
+                following.append(value[field])
+            elif index == "*" and isinstance(value, list):
+                following += value
+            elif index and isinstance(value, list) and int(index) < len(value):
+                following.append(value[int(index)])
+            elif key and isinstance(value, list):
+                following += [each for each in value if str(each.get(key)) == desired]
+        hit = following
+    return hit
+
+
+def table(
+    resource: ResourceKind,
+    objects: Iterable[Object],
+    now: float,
+    include: str = "Metadata",
+    version: str = "",
+) -> Object:
+    """Return the Table of ``objects``; ``include`` is None, Metadata or Object, as requested."""
+    definitions = [
+        {
+            "name": column.name,
+            "type": "string" if column.type == "date" else column.type,
+            "format": "name" if column.name == "Name" else "",
+            "description": column.description,
+            "priority": column.priority,
+        }
+        for column in (TableColumn("Name", "string", ".metadata.name"), *_columns(resource))
+    ]
+    rows = []
+    for obj in objects:
+        row: Object = {"cells": [obj["metadata"]["name"], *_cells(resource, obj, now)]}
+        if include == "Object":
+            row["object"] = obj
+        elif include != "None":
+            row["object"] = {
+                "kind": "PartialObjectMetadata",
+                "apiVersion": "meta.k8s.io/v1",
+                "metadata": obj["metadata"],
+            }
+        rows.append(row)
+    return {
+        "kind": "Table",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": {"resourceVersion": version} if version else {},
+        "columnDefinitions": definitions,
+        "rows": rows,
+    }
+
+
+def _columns(resource: ResourceKind) -> Sequence[TableColumn]:
+    return resource.columns or (TableColumn("Age", "date", ".metadata.creationTimestamp"),)
+
+
+def _cells(resource: ResourceKind, obj: Object, now: float) -> list[Any]:
+    special = printers.cells_of(resource, obj, now)
+    if special is not None:
+        return special
+    return [_cell(obj, column, now) for column in _columns(resource)]
+
+
+def _cell(obj: Object, column: TableColumn, now: float) -> Any:
+    values = [value for value in at_path(obj, column.path) if value is not None]
+    if column.type == "date":
+        return age(values[0], now) if values else None
+    if not values:
+        return None
+    value = values[0]
+    if column.type == "integer":
+        return int(value) if isinstance(value, int | float) else None
+    if column.type == "number":
+        return value if isinstance(value, int | float) else None
+    if isinstance(value, bool):
+        return value if column.type == "boolean" else str(value).lower()
+    if isinstance(value, dict | list):
+        return json.dumps(value, separators=(",", ":"))
+    return str(value)

@@ -1,0 +1,1 @@
+"""Kubernetes' own kinds: defaults, validation and admission of the API server."""

@@ -1,0 +1,62 @@
+"""Kinds that are little more than storage: their schema, a default or two, a check or two."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from bireme_lab.embedded.api import models
+from bireme_lab.embedded.api.errors import Faults, Object
+from bireme_lab.embedded.api.resources import ResourceKind
+from bireme_lab.embedded.api.schemas import Schema
+
+Complete = Callable[[Object, Object | None], Object]
+Validate = Callable[[Object, Object | None, Faults], None]
+
+
+@dataclass(eq=False)
+class PlainBehaviour:
+    """Behaviour of a kind that is stored as it comes, after ``defaults`` and ``checks``."""
+
+    resource: ResourceKind
+    defaults: Complete = lambda obj, _: obj
+    checks: Validate = lambda *_: None
+
+    @cached_property
+    def schema(self) -> Schema | None:
+        return models.schema_of(self.resource)
+
+    def complete(self, obj: Object, old: Object | None) -> Object:
+        return self.defaults(obj, old)
+
+    def validate(self, obj: Object, old: Object | None, faults: Faults) -> None:
+        if self.schema is not None:
+            check_types(obj, self.schema, faults)
+        self.checks(obj, old, faults)
+
+    def grace_seconds(self, obj: Object, desired: int | None) -> int:
+        return 0
+
+
+def check_types(value: Any, schema: Schema, faults: Faults, path: str = "") -> None:
+    """Add the required fields that lack, below the object's ``spec`` and its other parts."""
+    if isinstance(value, dict):
+        properties, extra = schema.get("properties", {}), schema.get("additionalProperties")
+        for name in schema.get("required", ()):
+            if value.get(name) is None:
+                faults.required(f"{path}.{name}" if path else name)
+        for name, each in value.items():
+            if name == "metadata" and not path:
+                continue
+            of = properties.get(name, extra)
+            if isinstance(of, dict):
+                check_types(each, of, faults, f"{path}.{name}" if path else name)
+    elif isinstance(value, list) and isinstance(schema.get("items"), dict):
+        for index, each in enumerate(value):
+            check_types(each, schema["items"], faults, f"{path}[{index}]")
+
+
+def filled(obj: Object, **defaults: Any) -> Object:
+    """Return ``obj`` with the values of fields that it lacks."""
+    lacking = {name: value for name, value in defaults.items() if obj.get(name) is None}
+    return {**obj, **lacking} if lacking else obj

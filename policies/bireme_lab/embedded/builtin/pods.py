@@ -1,0 +1,299 @@
+"""Pods: defaults, validation, what may change of one that exists, grace of deletions."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+from bireme.kube.quantities import parse_quantity
+from bireme_lab.embedded.api import kinds, models
+from bireme_lab.embedded.api.errors import Faults, Object
+from bireme_lab.embedded.api.schemas import Schema
+from bireme_lab.embedded.builtin.plain import check_types, filled
+
+_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_LABEL_WORDS: Final = (
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and "
+    "must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used "
+    "for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
+)
+_QUANTITY: Final = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?\d+)?")
+_QUANTITY_WORDS: Final = (
+    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+)
+_MAX_LABEL: Final = 63
+_NATIVE: Final = ("cpu", "memory", "ephemeral-storage")
+_IMMUTABLE_WORDS: Final = (
+    "pod updates may not change fields other than `spec.containers[*].image`,"
+    "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only "
+    "additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set "
+    "to 1 if it was previously negative)"
+)
+_DEFAULT_TOLERATIONS: Final = tuple(
+    {
+        "key": f"node.kubernetes.io/{name}",
+        "operator": "Exists",
+        "effect": "NoExecute",
+        "tolerationSeconds": 300,
+    }
+    for name in ("not-ready", "unreachable")
+)
+
+
+@dataclass(eq=False)
+class PodBehaviour:
+    """Behaviour of pods."""
+
+    @cached_property
+    def schema(self) -> Schema | None:
+        pods = next(kind for kind in kinds.KINDS if kind.path == kinds.PODS)
+        return models.schema_of(pods)
+
+    def complete(self, obj: Object, old: Object | None) -> Object:
+        if old is not None:
+            return obj
+        spec = complete_spec(obj.get("spec") or {})
+        spec = filled(spec, serviceAccountName="default", serviceAccount="default")
+        spec = {**spec, "tolerations": _with_default_tolerations(spec.get("tolerations") or ())}
+        status: Object = {"phase": "Pending", "qosClass": quality_of(spec)}
+        if spec.get("schedulingGates"):
+            status["conditions"] = [
+                {
+                    "type": "PodScheduled",
+                    "status": "False",
+                    "reason": "SchedulingGated",
+                    "message": "Scheduling is blocked due to non-empty scheduling gates",
+                    "lastProbeTime": None,
+                    "lastTransitionTime": obj["metadata"]["creationTimestamp"],
+                    "observedGeneration": 1,
+                }
+            ]
+        return {**obj, "spec": spec, "status": status}
+
+    def validate(self, obj: Object, old: Object | None, faults: Faults) -> None:
+        spec = obj.get("spec") or {}
+        if old is None:
+            if self.schema is not None:
+                check_types({"spec": spec}, self.schema, faults)
+            validate_spec(spec, faults, "spec")
+        elif spec != old["spec"]:
+            _validate_change(spec, old["spec"], faults)
+
+    def grace_seconds(self, obj: Object, desired: int | None) -> int:
+        """Return the grace of a deletion: none for a pod without a node, or one that ended."""
+        spec, status = obj["spec"], obj.get("status") or {}
+        grace = spec.get("terminationGracePeriodSeconds", 30) if desired is None else desired
+        if not spec.get("nodeName") or status.get("phase") in ("Succeeded", "Failed"):
+            return 0
+        previous = obj["metadata"].get("deletionGracePeriodSeconds")
+        return int(grace) if previous is None else min(int(previous), int(grace))
+
+
+def complete_spec(spec: Object) -> Object:
+    """Return the spec of a pod, or of a template, with the defaults of its fields."""
+    spec = filled(
+        spec,
+        restartPolicy="Always",
+        dnsPolicy="ClusterFirst",
+        schedulerName="default-scheduler",
+        terminationGracePeriodSeconds=30,
+        securityContext={},
+        enableServiceLinks=True,
+    )
+    for name in ("containers", "initContainers"):
+        if spec.get(name):
+            spec = {**spec, name: [_complete_container(each) for each in spec[name]]}
+    return spec
+
+
+def _complete_container(container: Object) -> Object:
+    tag = container.get("image", "").rpartition("/")[2].partition(":")[2]
+    pull = (
+        "Always"
+        if tag in ("", "latest") and "@" not in container.get("image", "")
+        else ("IfNotPresent")
+    )
+    container = filled(
+        container,
+        resources={},
+        terminationMessagePath="/dev/termination-log",
+        terminationMessagePolicy="File",
+        imagePullPolicy=pull,
+    )
+    resources = container["resources"]
+    if limits := resources.get("limits"):
+        requests = {**limits, **(resources.get("requests") or {})}
+        container = {**container, "resources": {**resources, "requests": requests}}
+    resources = {
+        name: {k: canonical(v) for k, v in amounts.items()}
+        if name in ("limits", "requests") and isinstance(amounts, dict)
+        else amounts
+        for name, amounts in container["resources"].items()
+    }
+    container = {**container, "resources": resources}
+    if container.get("ports"):
+        container = {**container, "ports": [filled(p, protocol="TCP") for p in container["ports"]]}
+    return container
+
+
+def canonical(amount: Any) -> Any:
+    """Return an amount as the API server writes it: a text."""
+    return str(amount) if isinstance(amount, int) and not isinstance(amount, bool) else amount
+
+
+def _with_default_tolerations(tolerations: Any) -> list[Object]:
+    added = [
+        dict(default)
+        for default in _DEFAULT_TOLERATIONS
+        if not any(
+            each.get("key") in (None, "", default["key"])
+            and each.get("effect") in (None, "", "NoExecute")
+            for each in tolerations
+        )
+    ]
+    return [*tolerations, *added]
+
+
+def quality_of(spec: Object) -> str:
+    """Return the QoS class of a pod: Guaranteed, Burstable or BestEffort."""
+    containers = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
+    has_any, is_guaranteed = False, True
+    for container in containers:
+        resources = container.get("resources") or {}
+        requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
+        has_any = has_any or any(name in requests or name in limits for name in _NATIVE[:2])
+        is_guaranteed = is_guaranteed and all(
+            name in limits and requests.get(name, limits[name]) == limits[name]
+            for name in _NATIVE[:2]
+        )
+    return "Guaranteed" if has_any and is_guaranteed else "Burstable" if has_any else "BestEffort"
+
+
+def validate_spec(spec: Object, faults: Faults, path: str) -> None:
+    """Add the faults of the spec of a pod, or of a template."""
+    if not spec.get("containers"):
+        faults.required(f"{path}.containers")
+    names: set[str] = set()
+    for place, container in _containers(spec, path):
+        _validate_container(container, names, faults, place)
+    policies = ("Always", "OnFailure", "Never")
+    if spec.get("restartPolicy") not in policies:
+        faults.unsupported(f"{path}.restartPolicy", spec.get("restartPolicy"), policies)
+    _validate_volumes(spec, faults, path)
+    for index, toleration in enumerate(spec.get("tolerations") or ()):
+        if toleration.get("operator") not in (None, "", "Exists", "Equal", "Lt", "Gt"):
+            place = f"{path}.tolerations[{index}].operator"
+            faults.unsupported(place, toleration["operator"], ("Equal", "Exists"))
+
+
+def _containers(spec: Object, path: str) -> Iterator[tuple[str, Object]]:
+    """Yield the containers of a pod, init containers first, each after its path."""
+    for group in ("initContainers", "containers"):
+        for index, container in enumerate(spec.get(group) or ()):
+            yield f"{path}.{group}[{index}]", container
+
+
+def _validate_volumes(spec: Object, faults: Faults, path: str) -> None:
+    volumes: set[str] = set()
+    for index, volume in enumerate(spec.get("volumes") or ()):
+        name = volume.get("name", "")
+        if name in volumes:
+            faults.duplicate(f"{path}.volumes[{index}].name", name)
+        volumes.add(name)
+    for place, container in _containers(spec, path):
+        for number, mount in enumerate(container.get("volumeMounts") or ()):
+            if mount.get("name") not in volumes:
+                text = f'Not found: "{mount.get("name")}"'
+                faults.add(f"{place}.volumeMounts[{number}].name", "FieldValueNotFound", text)
+
+
+def _validate_container(container: Object, names: set[str], faults: Faults, path: str) -> None:
+    name = container.get("name", "")
+    if not name:
+        if not any(cause.path == f"{path}.name" for cause in faults.causes):
+            faults.required(f"{path}.name")
+    elif len(name) > _MAX_LABEL:
+        faults.invalid(f"{path}.name", name, f"must be no more than {_MAX_LABEL} bytes")
+    elif not _LABEL.fullmatch(name):
+        faults.invalid(f"{path}.name", name, _LABEL_WORDS)
+    elif name in names:
+        faults.duplicate(f"{path}.name", name)
+    names.add(name)
+    if not container.get("image"):
+        faults.required(f"{path}.image")
+    resources = container.get("resources") or {}
+    limits = _validate_amounts(resources.get("limits") or {}, faults, f"{path}.resources.limits")
+    requests = resources.get("requests") or {}
+    amounts = _validate_amounts(requests, faults, f"{path}.resources.requests")
+    for resource, value in amounts.items():
+        _validate_request(resource, value, resources, limits, faults, path)
+
+
+def _validate_amounts(amounts: Object, faults: Faults, path: str) -> dict[str, int]:
+    """Return the amounts that can be read, in units; add the faults of the others."""
+    units_by_name = {}
+    for resource, amount in amounts.items():
+        place, text = f"{path}[{resource}]", str(amount)
+        if not _QUANTITY.fullmatch(text):
+            faults.invalid(place, text, _QUANTITY_WORDS)
+            continue
+        if text.startswith("-"):
+            faults.invalid(place, text, "must be greater than or equal to 0")
+            continue
+        units = parse_quantity(resource, amount)
+        units_by_name[resource] = units
+        if "/" in resource and units != parse_quantity(resource, amount, rounding="down"):
+            faults.invalid(place, text, "must be an integer")
+    return units_by_name
+
+
+def _validate_request(
+    resource: str,
+    value: int,
+    resources: Object,
+    limits: Mapping[str, int],
+    faults: Faults,
+    path: str,
+) -> None:
+    """Add the fault of a request that does not go with its limit."""
+    limit, place = limits.get(resource), f"{path}.resources.requests"
+    if limit is None:
+        if "/" in resource:
+            text = "Limit must be set for non overcommitable resources"
+            faults.required(f"{path}.resources.limits", text)
+        return
+    text, shown = str(resources["requests"][resource]), resources["limits"][resource]
+    if value > limit:
+        faults.invalid(place, text, f"must be less than or equal to {resource} limit of {shown}")
+    elif "/" in resource and value != limit:
+        faults.invalid(place, text, f"must be equal to {resource} limit of {shown}")
+
+
+def _validate_change(spec: Object, old: Object, faults: Faults) -> None:
+    """Add a fault where a change of a pod touches a field that is fixed."""
+    gates, previous = spec.get("schedulingGates") or [], old.get("schedulingGates") or []
+    if any(gate not in previous for gate in gates):
+        faults.forbidden(
+            "spec.schedulingGates", "only deletion is allowed, but found new scheduling gate(s)"
+        )
+        return
+    is_gated = bool(previous)
+    if _fixed(spec, is_gated) != _fixed(old, is_gated):
+        faults.forbidden("spec", _IMMUTABLE_WORDS)
+
+
+def _fixed(spec: Mapping[str, Any], is_gated: bool) -> Object:
+    free = {
+        "activeDeadlineSeconds",
+        "tolerations",
+        "schedulingGates",
+        "terminationGracePeriodSeconds",
+    }
+    if is_gated:
+        free |= {"nodeSelector", "affinity"}
+    fixed = {name: value for name, value in spec.items() if name not in free}
+    for group in ("containers", "initContainers"):
+        if group in fixed:
+            fixed[group] = [{k: v for k, v in c.items() if k != "image"} for c in fixed[group]]
+    return fixed

@@ -1,0 +1,62 @@
+"""Reviews: questions about users and their rights, which are answered and not stored."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from bireme_lab.embedded.api.errors import Object
+from bireme_lab.embedded.api.requests import ApiRequest, ApiUser
+from bireme_lab.embedded.builtin.rbac import Rights
+
+_AUTHENTICATION: Final = "/apis/authentication.k8s.io/v1"
+_AUTHORIZATION: Final = "/apis/authorization.k8s.io/v1"
+Answerer = Callable[[ApiRequest, Object], Object]
+
+
+def reviews(rights: Rights, users: Mapping[str, ApiUser]) -> dict[str, Answerer]:
+    """Return what answers each kind of review; ``users`` are those of bearer tokens."""
+
+    def access(user: ApiUser, spec: Mapping[str, Any]) -> Object:
+        asked = spec.get("resourceAttributes")
+        if asked is None:
+            # Paths that are no resources: discovery and health, which everybody may read.
+            return {"allowed": True}
+        resource = asked.get("resource", "*")
+        if asked.get("subresource"):
+            resource = f"{resource}/{asked['subresource']}"
+        is_allowed = rights.may(
+            user,
+            asked.get("verb", "*"),
+            asked.get("group", ""),
+            resource,
+            asked.get("namespace", ""),
+            asked.get("name", ""),
+        )
+        return {"allowed": is_allowed}
+
+    def of_subject(_: ApiRequest, body: Object) -> Object:
+        spec = body["spec"]
+        extra = {name: tuple(values) for name, values in (spec.get("extra") or {}).items()}
+        user = ApiUser(spec.get("user", ""), tuple(spec.get("groups") or ()), extra=extra)
+        return {**body, "status": access(user, spec)}
+
+    def of_self(request: ApiRequest, body: Object) -> Object:
+        return {**body, "status": access(request.user, body["spec"])}
+
+    def who(request: ApiRequest, body: Object) -> Object:
+        return {**body, "status": {"userInfo": request.user.to_info()}}
+
+    def token(_: ApiRequest, body: Object) -> Object:
+        user = users.get((body.get("spec") or {}).get("token", ""))
+        if user is None:
+            status: Object = {"authenticated": False, "user": {}, "error": "invalid bearer token"}
+        else:
+            audiences = (body["spec"].get("audiences")) or []
+            status = {"authenticated": True, "user": user.to_info(), "audiences": audiences}
+        return {**body, "status": status}
+
+    return {
+        f"{_AUTHENTICATION}/tokenreviews": token,
+        f"{_AUTHENTICATION}/selfsubjectreviews": who,
+        f"{_AUTHORIZATION}/subjectaccessreviews": of_subject,
+        f"{_AUTHORIZATION}/selfsubjectaccessreviews": of_self,
+    }

@@ -1,0 +1,179 @@
+"""An embedded cluster: the API server with all its kinds, and the controllers beside it."""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Self
+
+import msgspec
+
+from bireme_lab.embedded import kubelets
+from bireme_lab.embedded.api import kinds
+from bireme_lab.embedded.api.admission import Admission
+from bireme_lab.embedded.api.errors import Object
+from bireme_lab.embedded.api.http_server import ApiHttpServer
+from bireme_lab.embedded.api.requests import ApiAnswer, ApiRequest, ApiUser
+from bireme_lab.embedded.api.resources import ResourceKinds, custom_resources
+from bireme_lab.embedded.api.server import ApiServer
+from bireme_lab.embedded.api.store import StoreChange
+from bireme_lab.embedded.builtin import pod_verbs
+from bireme_lab.embedded.builtin.kinds import behaviours
+from bireme_lab.embedded.builtin.policies import check_rules, policy_admission
+from bireme_lab.embedded.builtin.priorities import SYSTEM_CLASSES, priority_admission
+from bireme_lab.embedded.builtin.rbac import (
+    CLUSTER_BINDINGS,
+    CLUSTER_ROLES,
+    Rights,
+    first_bindings,
+    first_roles,
+)
+from bireme_lab.embedded.builtin.reviews import reviews
+from bireme_lab.embedded.builtin.webhooks import webhook_admission
+from bireme_lab.embedded.client import Client
+from bireme_lab.embedded.controllers.budgets import Budgets
+from bireme_lab.embedded.controllers.garbage import GarbageCollector
+from bireme_lab.embedded.controllers.jobs import Jobs
+from bireme_lab.embedded.controllers.namespaces import Namespaces
+from bireme_lab.embedded.controllers.nodes import Nodes
+from bireme_lab.embedded.controllers.replicas import Replicas
+from bireme_lab.embedded.kubelets import Kubelets
+from bireme_lab.embedded.scheduler import scheduler
+from bireme_lab.embedded.scheduler.configuration import DEFAULT, Configuration
+from bireme_lab.embedded.scheduler.scheduler import Scheduler
+
+_CONTROLLERS: Final = ApiUser(
+    "system:kube-controller-manager", ("system:masters", "system:authenticated")
+)
+_NAMESPACES: Final = ("default", "kube-system", "kube-public", "kube-node-lease")
+
+
+_NOBODY: Final[Mapping[str, ApiUser]] = {}
+
+
+def make_api(now: Callable[[], float], users: Mapping[str, ApiUser] = _NOBODY) -> ApiServer:
+    """Return an API server with Kubernetes' kinds, its first objects, and definitions at work."""
+    api = ApiServer(now, ResourceKinds(kinds.KINDS), admission=Admission(behaviours()))
+    api.admission.mutators.append(priority_admission(api.store))
+    rights = Rights(api.store)
+    api.authorizer = rights.authorize
+    api.admission.rules = check_rules
+    api.admission.validators += [
+        policy_admission(api.store, api.resources, rights),
+        webhook_admission(api.store),
+    ]
+    api.store.collection(kinds.DEFINITIONS).subscribers.append(Definitions(api).changed)
+    api.reviews |= reviews(rights, users)
+    api.documents |= dict.fromkeys(("/healthz", "/livez", "/readyz"), _healthy)
+    for name in _NAMESPACES:
+        put(api, "/api/v1/namespaces", {"metadata": {"name": name}})
+    for role in first_roles():
+        put(api, CLUSTER_ROLES, role)
+    for binding in first_bindings():
+        put(api, CLUSTER_BINDINGS, binding)
+    for name, value in SYSTEM_CLASSES.items():
+        put(api, kinds.PRIORITY_CLASSES, {"metadata": {"name": name}, "value": value})
+    return api
+
+
+def put(api: ApiServer, path: str, obj: Object) -> Object:
+    """Create an object as the administrator; ``path`` is that of its collection."""
+    answer = api.answer(
+        ApiRequest("POST", path, body=msgspec.json.encode(obj), user_agent="embedded")
+    )
+    if not isinstance(answer, ApiAnswer) or answer.code >= 300:
+        phrase = answer.body.get("message") if isinstance(answer, ApiAnswer) else "a watch"
+        raise ValueError(f"{path} does not take {obj['metadata']['name']}: {phrase}")
+    created: Object = answer.body
+    return created
+
+
+def _healthy(_: ApiRequest) -> ApiAnswer:
+    return ApiAnswer(200, "ok")
+
+
+@dataclass(eq=False)
+class Definitions:
+    """Serves the kinds of CustomResourceDefinitions while these exist."""
+
+    api: ApiServer
+    on_served: Callable[[], None] = lambda: None
+    _served: dict[str, list[str]] = field(default_factory=dict)
+
+    def changed(self, change: StoreChange) -> None:
+        """Follow a change of a definition."""
+        hit = change.new or change.old
+        if hit is None:
+            return
+        name = hit["metadata"]["name"]
+        for path in self._served.pop(name, []):
+            self.api.resources.remove(path)
+        if change.new is None:
+            return
+        served = list(custom_resources(change.new))
+        for resource in served:
+            self.api.resources.add(resource)
+        self._served[name] = [resource.path for resource in served]
+        self.on_served()
+
+
+@dataclass(eq=False)
+class EmbeddedCluster:
+    """API server, scheduler, kubelets and controllers; ``async with`` runs them.
+
+    Attributes:
+        configuration: Profiles and extenders of a second scheduler, beside the default one.
+    """
+
+    configuration: Configuration = DEFAULT
+    port: int = 0
+    api: ApiServer = field(init=False)
+    http: ApiHttpServer = field(init=False)
+    kubelets: Kubelets = field(init=False)
+    _tasks: list[asyncio.Task[None]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.api = make_api(wall_clock)
+        self.http = ApiHttpServer(self.api, port=self.port)
+        self.kubelets = Kubelets(self._client(kubelets.USER))
+        pod_verbs.register(self.api, self.kubelets.logs)
+
+    def _client(self, user: ApiUser) -> Client:
+        return Client(self.api, user, time.monotonic)
+
+    async def __aenter__(self) -> Self:
+        controllers = self._client(_CONTROLLERS)
+        garbage, nodes = GarbageCollector(controllers), Nodes(controllers)
+        namespaces, jobs = Namespaces(controllers), Jobs(controllers)
+        budgets, replicas = Budgets(controllers), Replicas(controllers)
+        for part in (garbage, namespaces, nodes, jobs, budgets, replicas, self.kubelets):
+            part.start()
+        loop = asyncio.get_running_loop()
+
+        def follow_new_kinds(_: StoreChange) -> None:
+            # Not here: the store is still handing this change to its other subscribers.
+            loop.call_soon(garbage.start)
+
+        self.api.store.collection(kinds.DEFINITIONS).subscribers.append(follow_new_kinds)
+        schedulers = [Scheduler(self._client(scheduler.USER), DEFAULT)]
+        if self.configuration is not DEFAULT:
+            schedulers.append(Scheduler(self._client(scheduler.USER), self.configuration))
+        runs = [
+            *(self.kubelets.pods.run(), self.kubelets.nodes.run()),
+            *(garbage.work.run(), namespaces.work.run(), jobs.work.run(), budgets.work.run()),
+            *(nodes.work.run(), nodes.evictions.run(), replicas.work.run()),
+            *(each.run() for each in schedulers),
+        ]
+        self._tasks = [asyncio.create_task(each) for each in runs]
+        await self.http.__aenter__()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.http.__aexit__()
+
+
+def wall_clock() -> float:
+    return time.time()  # noqa: TID251  # the embedded cluster lives in real time

@@ -1,0 +1,1 @@
+"""Controllers of the embedded cluster: garbage, namespaces, nodes, Jobs, budgets, accounts."""

@@ -1,0 +1,255 @@
+"""The controller of ``batch/v1`` Jobs: pods, retries, completions, suspension.
+
+By the rules of Kubernetes 1.37 (``pkg/controller/job``), for Indexed and NonIndexed Jobs.
+"""
+
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, Final
+
+from bireme_lab.embedded.api import kinds
+from bireme_lab.embedded.api.errors import Object
+from bireme_lab.embedded.api.store import Key, StoreChange
+from bireme_lab.embedded.client import Client
+from bireme_lab.embedded.controllers.work import KeyQueue
+from bireme_lab.embedded.scheduler.cache import key_of
+
+_ENDED: Final = ("Succeeded", "Failed")
+_INDEX: Final = "batch.kubernetes.io/job-completion-index"
+
+
+@dataclass(eq=False)
+class Jobs:
+    """Follows Jobs and pods; runs as a task of the cluster's loop."""
+
+    client: Client
+    work: KeyQueue[Key] = field(init=False)
+    _counted: dict[str, set[str]] = field(default_factory=dict)
+    """By uid of a Job, the uids of ended pods that its status counts."""
+
+    def __post_init__(self) -> None:
+        self.work = KeyQueue(self._sync)
+
+    def start(self) -> None:
+        self.client.follow(kinds.JOBS, self._job_changed)
+        self.client.follow(kinds.PODS, self._pod_changed)
+
+    def _job_changed(self, change: StoreChange) -> None:
+        hit = change.new or change.old or {}
+        if change.new is None:
+            self._counted.pop(hit["metadata"]["uid"], None)
+        else:
+            self.work.add(key_of(hit))
+
+    def _pod_changed(self, change: StoreChange) -> None:
+        hit = change.new or change.old or {}
+        owner = controller_of(hit)
+        if owner is None or owner["kind"] != "Job":
+            return
+        if change.new is None and not _is_ended(hit):
+            # Its end was never seen: a deleted pod counts as failed.
+            self._counted.setdefault(owner["uid"], set())
+        self.work.add((hit["metadata"]["namespace"], owner["name"]))
+
+    def _sync(self, key: Key) -> None:
+        job = self.client.get(kinds.JOBS, key)
+        if job is None or job["metadata"].get("deletionTimestamp"):
+            return
+        status = dict(job.get("status") or {})
+        if any(_has(status, kind, "True") for kind in ("Complete", "Failed")):
+            return
+        uid, now = job["metadata"]["uid"], self.client.timestamp()
+        pods = self.client.objects(kinds.PODS)
+        local = [pod for pod in pods if (controller_of(pod) or {}).get("uid") == uid]
+        self._count_ended(job, local, status)
+        active = [
+            p for p in local if not _is_ended(p) and not p["metadata"].get("deletionTimestamp")
+        ]
+        if job["spec"].get("suspend"):
+            self._suspend(active, status, now)
+        elif not self._finish(job, active, status, now):
+            self._run(job, local, active, status, now)
+        self._write(key, status)
+
+    def _count_ended(self, job: Object, local: list[Object], status: Object) -> None:
+        """Count the pods that have ended since the last time."""
+        counted = self._counted.setdefault(job["metadata"]["uid"], set())
+        for pod in local:
+            if not _is_ended(pod) or pod["metadata"]["uid"] in counted:
+                continue
+            counted.add(pod["metadata"]["uid"])
+            name = "succeeded" if pod["status"]["phase"] == "Succeeded" else "failed"
+            if name == "succeeded" or not _is_ignored(job, pod):
+                status[name] = status.get(name, 0) + 1
+
+    def _suspend(self, active: list[Object], status: Object, now: str) -> None:
+        for pod in active:
+            self._delete(pod)
+        if not _has(status, "Suspended", "True"):
+            _set(status, "Suspended", "True", "JobSuspended", "Job suspended", now)
+        status.pop("startTime", None)
+        status.pop("active", None)
+
+    def _finish(self, job: Object, active: list[Object], status: Object, now: str) -> bool:
+        """End a Job that has failed too often, or has all its completions."""
+        spec, succeeded = job["spec"], int(status.get("succeeded", 0))
+        if int(status.get("failed", 0)) > int(spec.get("backoffLimit", 6)):
+            for pod in active:
+                self._delete(pod)
+            text = "Job has reached the specified backoff limit"
+            _set(status, "Failed", "True", "BackoffLimitExceeded", text, now)
+            status.pop("active", None)
+            return True
+        desired = spec.get("completions")
+        if not (succeeded >= desired if desired is not None else succeeded and not active):
+            return False
+        text = "Reached expected number of succeeded pods"
+        _set(status, "Complete", "True", "CompletionsReached", text, now)
+        status |= {"completionTime": now, "ready": 0}
+        status.pop("active", None)
+        return True
+
+    def _run(
+        self, job: Object, local: list[Object], active: list[Object], status: Object, now: str
+    ) -> None:
+        """Make the pods that lack, and delete those beyond the parallelism."""
+        if _has(status, "Suspended", "True"):
+            _set(status, "Suspended", "False", "JobResumed", "Job resumed", now)
+        status.setdefault("startTime", now)
+        spec = job["spec"]
+        desired, parallelism = spec.get("completions"), int(spec.get("parallelism") or 0)
+        succeeded = int(status.get("succeeded", 0))
+        missing = parallelism - len(active)
+        if desired is not None:
+            missing = min(missing, desired - succeeded - len(active))
+        elif succeeded:
+            missing = 0
+        indices: list[int | None] = [None] * max(0, missing)
+        if spec.get("completionMode") == "Indexed":
+            done = {_index(pod) for pod in local if _phase(pod) == "Succeeded"}
+            taken = {_index(pod) for pod in active} | done
+            free = (i for i in range(desired or 0) if str(i) not in taken)
+            indices = list(islice(free, max(0, missing)))
+            if done:
+                status["completedIndexes"] = _ranges(sorted(int(i) for i in done if i))
+        for index in indices:
+            self._create(job, index)
+        for pod in active[parallelism:]:
+            self._delete(pod)
+        status["active"] = min(parallelism, len(active) + len(indices))
+        status["ready"] = sum(map(_is_ready, active))
+        status["uncountedTerminatedPods"] = {}
+
+    def _create(self, job: Object, index: int | None) -> None:
+        meta, template = job["metadata"], job["spec"]["template"]
+        owner = {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "name": meta["name"],
+            "uid": meta["uid"],
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+        of_template = template.get("metadata") or {}
+        labels = dict(of_template.get("labels") or {})
+        annotations = dict(of_template.get("annotations") or {})
+        spec = template["spec"]
+        prefix = f"{meta['name']}-"
+        if index is not None:
+            labels[_INDEX] = annotations[_INDEX] = str(index)
+            prefix = f"{meta['name']}-{index}-"
+            env = {"name": "JOB_COMPLETION_INDEX", "value": str(index)}
+            containers = [{**c, "env": [*(c.get("env") or ()), env]} for c in spec["containers"]]
+            spec = {**spec, "containers": containers, "hostname": f"{meta['name']}-{index}"}
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "generateName": prefix,
+                "labels": labels,
+                "annotations": annotations,
+                "ownerReferences": [owner],
+            },
+            "spec": spec,
+        }
+        answer = self.client.send("POST", f"/api/v1/namespaces/{meta['namespace']}/pods", pod)
+        if answer.code >= 300:
+            text = f"Error creating: {answer.body.get('message')}"
+            self.client.post_event(job, "Warning", "FailedCreate", text, "job-controller")
+            self.work.add_later(1.0, key_of(job))
+            return
+        text = f"Created pod: {answer.body['metadata']['name']}"
+        self.client.post_event(job, "Normal", "SuccessfulCreate", text, "job-controller")
+
+    def _delete(self, pod: Object) -> None:
+        key = key_of(pod)
+        # Deleted by the controller itself, it is no failure of the Job.
+        owner = controller_of(pod) or {}
+        self._counted.setdefault(owner.get("uid", ""), set()).add(pod["metadata"]["uid"])
+        self.client.send("DELETE", f"/api/v1/namespaces/{key[0]}/pods/{key[1]}", {})
+
+    def _write(self, key: Key, status: Object) -> None:
+        self.client.set_status(kinds.JOBS, key, status)
+
+
+def controller_of(obj: Object) -> dict[str, Any] | None:
+    """Return the owner reference of an object's controller."""
+    owners = obj["metadata"].get("ownerReferences") or ()
+    return next((owner for owner in owners if owner.get("controller")), None)
+
+
+def _is_ended(pod: Object) -> bool:
+    return _phase(pod) in _ENDED
+
+
+def _is_ignored(job: Object, pod: Object) -> bool:
+    """Return whether the failure policy of a Job ignores how a pod ended."""
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    for rule in (job["spec"].get("podFailurePolicy") or {}).get("rules") or ():
+        for desired in rule.get("onPodConditions") or ():
+            if any(
+                c["type"] == desired["type"] and c["status"] == desired.get("status", "True")
+                for c in conditions
+            ):
+                return bool(rule["action"] == "Ignore")
+    return False
+
+
+def _index(pod: Object) -> str:
+    return str((pod["metadata"].get("annotations") or {}).get(_INDEX, ""))
+
+
+def _ranges(numbers: list[int]) -> str:
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and parts[-1][-1] == number - 1:
+            parts[-1].append(number)
+        else:
+            parts.append([number])
+    return ",".join(str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in parts)
+
+
+def _has(status: Object, kind: str, word: str) -> bool:
+    return any(c["type"] == kind and c["status"] == word for c in status.get("conditions") or ())
+
+
+def _set(status: Object, kind: str, word: str, reason: str, text: str, now: str) -> None:
+    remainder = [c for c in status.get("conditions") or () if c["type"] != kind]
+    condition = {
+        "type": kind,
+        "status": word,
+        "reason": reason,
+        "message": text,
+        "lastProbeTime": now,
+        "lastTransitionTime": now,
+    }
+    status["conditions"] = [*remainder, condition]
+
+
+def _phase(pod: Object) -> str:
+    return str((pod.get("status") or {}).get("phase", "Pending"))
+
+
+def _is_ready(pod: Object) -> bool:
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)

@@ -1,0 +1,224 @@
+"""Bireme on an embedded cluster: operator, extender and board as programs, over HTTP."""
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Self
+
+import aiohttp
+import yaml
+
+from bireme.kube import crd
+from bireme_lab.embedded.api import kinds
+from bireme_lab.embedded.api.errors import Object
+from bireme_lab.embedded.cluster import EmbeddedCluster, put
+from bireme_lab.embedded.scheduler.configuration import Configuration
+
+_READY_SECONDS: Final = 30.0
+_POLL_SECONDS: Final = 0.05
+_END_SECONDS: Final = 10.0
+_LOOPBACK: Final = "127.0.0.1"
+SCHEDULER_CONFIGURATION: Final = Path(__file__).with_name("scheduler-config.yaml")
+
+
+class ProgramStartError(Exception):
+    """A program of the installation did not start; the message has the end of its log."""
+
+
+@dataclass(eq=False)
+class InstalledProgram:
+    """One program of the installation, and its log."""
+
+    name: str
+    module: str
+    arguments: Sequence[str]
+    environment: Mapping[str, str]
+    log: Path
+    ready_url: str = ""
+    _process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        """Start the program; it ends with this one."""
+        with self.log.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "bireme_lab.embedded.child",
+                self.module,
+                *self.arguments,
+                env={**os.environ, **self.environment},
+                stdin=asyncio.subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+            )
+
+    async def wait_ready(self, session: aiohttp.ClientSession) -> None:
+        """Wait until the program answers that it is ready.
+
+        Raises:
+            StartError: it has ended, or is not ready in time.
+        """
+        if not self.ready_url:
+            return
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _READY_SECONDS
+        while loop.time() < deadline:
+            if self._process is not None and self._process.returncode is not None:
+                break
+            with contextlib.suppress(aiohttp.ClientError, TimeoutError):
+                async with session.get(self.ready_url) as reply:
+                    if reply.status == 200:
+                        return
+            await asyncio.sleep(_POLL_SECONDS)
+        tail = self.log.read_text(errors="replace")[-1500:]
+        raise ProgramStartError(
+            f"{self.name} is not ready; its log in {self.log} ends with:\n{tail}"
+        )
+
+    async def stop(self) -> None:
+        """End the program, by force if it does not end by itself."""
+        process = self._process
+        if process is None or process.returncode is not None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        try:
+            async with asyncio.timeout(_END_SECONDS):
+                await process.wait()
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+
+
+@dataclass(eq=False)
+class EmbeddedInstallation:
+    """An embedded cluster with Bireme on it; ``async with`` runs it.
+
+    Attributes:
+        nodes: Node manifests.
+        manifests: More manifests, applied before Bireme starts.
+        environment: Settings of Bireme's programs.
+        folder: The folder of kubeconfig and logs; None for a temporary one.
+    """
+
+    nodes: Sequence[Object] = ()
+    manifests: Sequence[Object] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    has_board: bool = False
+    folder: Path | None = None
+    cluster: EmbeddedCluster = field(init=False)
+    kubeconfig: Path = field(init=False)
+    programs: list[InstalledProgram] = field(default_factory=list)
+    _stack: contextlib.AsyncExitStack = field(default_factory=contextlib.AsyncExitStack)
+
+    async def __aenter__(self) -> Self:
+        async with contextlib.AsyncExitStack() as stack:
+            await self._start(stack)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *details: Any) -> None:
+        await self._stack.aclose()
+
+    async def _start(self, stack: contextlib.AsyncExitStack) -> None:
+        if self.folder is None:
+            folder_name = stack.enter_context(tempfile.TemporaryDirectory(prefix="bireme-"))
+            self.folder = Path(folder_name)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        extender, metrics = free_ports(2)
+        self.cluster = EmbeddedCluster(_configuration(extender))
+        furnish(self.cluster, [*self.nodes, *self.manifests])
+        await stack.enter_async_context(self.cluster)
+        self.kubeconfig = self.folder / "kubeconfig.yaml"
+        self.kubeconfig.write_text(json.dumps(kubeconfig_of(self.cluster.http.url)))
+        shared = {**self.environment, "KUBECONFIG": str(self.kubeconfig)}
+        self.programs = [
+            InstalledProgram(
+                "the extender",
+                "bireme_extender",
+                (),
+                {**shared, "BIREME_EXTENDER_ADDRESS": f"{_LOOPBACK}:{extender}"},
+                self.folder / "extender.log",
+                f"http://{_LOOPBACK}:{extender}/readyz",
+            ),
+            InstalledProgram(
+                "the operator",
+                "bireme_operator",
+                (),
+                {**shared, "BIREME_METRICS_ADDRESS": f"{_LOOPBACK}:{metrics}"},
+                self.folder / "operator.log",
+                f"http://{_LOOPBACK}:{metrics}/readyz",
+            ),
+        ]
+        if self.has_board:
+            arguments = ("ui", "--no-browser", f"--kubeconfig={self.kubeconfig}")
+            self.programs.append(
+                InstalledProgram(
+                    "the board", "bireme.cli", arguments, shared, self.folder / "board.log"
+                )
+            )
+        for program in self.programs:
+            await program.start()
+            stack.push_async_callback(program.stop)
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2)) as session:
+            for program in self.programs:
+                await program.wait_ready(session)
+
+
+def furnish(cluster: EmbeddedCluster, manifests: Iterable[Object]) -> None:
+    """Create Bireme's kinds and then ``manifests``, as the administrator."""
+    for kind in crd.KINDS:
+        put(cluster.api, kinds.DEFINITIONS, crd.definition(kind))
+    for manifest in manifests:
+        resource = cluster.api.resources.of_kind(manifest["apiVersion"], manifest["kind"])
+        if resource is None:
+            raise ValueError(
+                f"{manifest['kind']} of {manifest['apiVersion']} is not served by the embedded "
+                "cluster; leave it out"
+            )
+        namespace = manifest["metadata"].get("namespace", "default")
+        place = f"{resource.prefix}/namespaces/{namespace}/{resource.plural}"
+        put(cluster.api, place if resource.is_namespaced else resource.path, manifest)
+
+
+def kubeconfig_of(server: str) -> Object:
+    """Return a kubeconfig of the administrator."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "bireme-embedded",
+        "clusters": [{"name": "bireme-embedded", "cluster": {"server": server}}],
+        "users": [{"name": "administrator", "user": {}}],
+        "contexts": [
+            {
+                "name": "bireme-embedded",
+                "context": {"cluster": "bireme-embedded", "user": "administrator"},
+            }
+        ],
+    }
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports of the loopback address that nobody listens on now."""
+    with contextlib.ExitStack() as stack:
+        ports = []
+        for _ in range(count):
+            listener = stack.enter_context(socket.socket())
+            listener.bind((_LOOPBACK, 0))
+            ports.append(int(listener.getsockname()[1]))
+        return ports
+
+
+def _configuration(extender_port: int) -> Configuration:
+    """Return the scheduler's configuration as it is shipped, with the extender on its port."""
+    document = yaml.safe_load(SCHEDULER_CONFIGURATION.read_text())
+    (extender,) = document["extenders"]
+    extender["urlPrefix"] = f"http://{_LOOPBACK}:{extender_port}"
+    return Configuration.parse(document)

@@ -1,0 +1,93 @@
+"""``bireme try``: a job runs on it, and nothing of it stays."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+
+from bireme.cli import main
+from bireme_lab.cli import trial
+from testbed.controlplane.waiting import wait_until
+from testbed.scenario.manifests import task, training_job
+
+JOBS = "/apis/bireme.dev/v1alpha1/namespaces/default/trainingjobs"
+
+
+def call(kubeconfig: Path, path: str, body: Any = None) -> Any:
+    """Send a request to the server of a kubeconfig, and return its answer."""
+    server = yaml.safe_load(kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(  # noqa: S310  # of the kubeconfig that the program printed
+        server + path, data, {"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=10) as reply:  # noqa: S310
+        return json.load(reply)
+
+
+def started(*arguments: str) -> tuple[subprocess.Popen[str], Path]:
+    """Start ``bireme try``; return it and its kubeconfig once it is ready."""
+    command = [sys.executable, "-m", "bireme.cli", "try", "--no-board", *arguments]
+    program = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert program.stdout is not None
+    for line in program.stdout:
+        if found := re.search(r"export KUBECONFIG=(\S+)", line):
+            return program, Path(found[1])
+    raise AssertionError(f"bireme try ended with {program.wait()}")
+
+
+def phase(kubeconfig: Path) -> str:
+    status = call(kubeconfig, f"{JOBS}/j").get("status") or {}
+    return str(status.get("phase"))
+
+
+def test_a_job_runs_and_nothing_stays_after_ctrl_c() -> None:
+    program, kubeconfig = started("--nodes", "2", "--gpus", "8")
+    try:
+        call(kubeconfig, JOBS, training_job("j", task("worker", 2, gpus=4)))
+        wait_until(lambda: phase(kubeconfig) == "Running", 30, "the job to run")
+        children = psutil.Process(program.pid).children(recursive=True)
+        assert len(children) == 2
+    finally:
+        program.send_signal(signal.SIGINT)
+        assert program.wait(20) == 0
+        program.communicate()
+    gone, alive = psutil.wait_procs(children, timeout=5)
+    assert (len(gone), alive) == (2, [])
+    assert not kubeconfig.parent.exists()
+
+
+def test_its_programs_end_when_it_is_killed() -> None:
+    program, _ = started()
+    children = psutil.Process(program.pid).children(recursive=True)
+    os.kill(program.pid, signal.SIGKILL)
+    program.communicate(timeout=10)
+    assert psutil.wait_procs(children, timeout=15)[1] == []
+
+
+def test_a_printed_cluster_is_played_and_others_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    node = {
+        "kind": "Node",
+        "metadata": {"name": "n", "uid": "u", "resourceVersion": "7", "labels": {"a": "b"}},
+        "status": {"allocatable": {"cpu": "4"}, "capacity": {"cpu": "4"}, "conditions": []},
+    }
+    queue = {"kind": "Queue", "metadata": {"name": "q", "generation": 3}, "spec": {}}
+    printed = tmp_path / "cluster.yaml"
+    printed.write_text(yaml.safe_dump({"kind": "List", "items": [node, queue]}))
+    nodes, others = trial.read_cluster(printed)
+    assert nodes[0]["metadata"] == {"name": "n", "labels": {"a": "b"}}
+    assert nodes[0]["status"] == {"capacity": {"cpu": "4"}, "allocatable": {"cpu": "4"}}
+    assert others == [{"kind": "Queue", "metadata": {"name": "q"}, "spec": {}}]
+    printed.write_text(yaml.safe_dump({"kind": "Pod", "metadata": {"name": "p"}}))
+    assert main(["try", "-f", str(printed)]) == 2
+    assert "has an object of kind 'Pod'; print it with kubectl get" in capsys.readouterr().err
