@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final
 
 from pydantic.alias_generators import to_camel
 
-from bireme.cli import parser_for
+from bireme.cli.commands import groups
 from bireme.settings_source import section_of, section_settings
 from bireme_lab.simulator.reports.terminal import markdown_table
 from testbed import walk
@@ -55,7 +55,6 @@ _MAX_FILE_LINES: Final = 700
 _FIRST_WORDS: Final = _words("What Who Whom Of Where Whose")
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
-_SubParsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,26 +208,8 @@ def settings() -> list[str]:
 
 
 def commands() -> list[str]:
-    """Return the commands that ``bireme`` can run, each with the words that call it."""
-    names = _subparsers(parser_for([]))
-    return [leaf for name in names for leaf in _leaves(_subparsers(parser_for([name]))[name], name)]
-
-
-def _leaves(parser: argparse.ArgumentParser, words: str) -> Iterator[str]:
-    """Yield ``words``, unless they need another one, and all longer commands of ``parser``."""
-    nested = _subparsers(parser)
-    if not nested or not any(action.required for action in _subparser_actions(parser)):
-        yield words
-    for name, subparser in nested.items():
-        yield from _leaves(subparser, f"{words} {name}")
-
-
-def _subparser_actions(parser: argparse.ArgumentParser) -> list[_SubParsers]:
-    return [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
-
-
-def _subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    return {name: p for action in _subparser_actions(parser) for name, p in action.choices.items()}
+    """Return the commands of ``bireme`` with those of the lab, as the help lists them."""
+    return [name for _, group in groups() for name in group]
 
 
 @cache
@@ -248,7 +229,7 @@ MEASURES: Final = (
     Measure("returns to a file on that way", lambda: _walk().returns(), 120, math.inf),
     Measure("returns to a file within run_cycle", lambda: _walk().cycle_returns(), 40, math.inf),
     Measure("settings of both programs", lambda: len(settings()), 45, 45),
-    Measure("commands of bireme", lambda: len(commands()), 22, math.inf),
+    Measure("commands of bireme", lambda: len(commands()), 22, 22),
     Measure("lines of bireme, which a cluster runs", _lines_of(DISTRIBUTION), 62_000, math.inf),
     Measure("lines of bireme-lab", _lines_of(LAB), 25_000, math.inf),
     Measure("lines of tools, benchmarks, testbed", _lines_of(TOOLS), 30_000, math.inf),

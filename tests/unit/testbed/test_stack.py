@@ -4,6 +4,7 @@ from pathlib import Path
 
 import yaml
 
+from bireme_lab.embedded.installation import SCHEDULER_CONFIGURATION
 from testbed.controlplane.stack import SCHEDULER_CONFIG, render_scheduler_config, scheduler_command
 
 
@@ -37,6 +38,7 @@ def test_scheduler_serves_health_on_loopback() -> None:
     assert {"--bind-address=127.0.0.1", "--secure-port=4712"} <= set(command)
 
 
-def test_the_chart_carries_the_same_configuration() -> None:
+def test_the_chart_and_the_embedded_cluster_carry_the_same_configuration() -> None:
     chart = Path(__file__).parents[3] / "charts" / "bireme" / "files" / "scheduler-config.yaml"
     assert chart.read_text() == SCHEDULER_CONFIG.read_text()
+    assert SCHEDULER_CONFIGURATION.read_text() == SCHEDULER_CONFIG.read_text()

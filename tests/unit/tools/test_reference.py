@@ -99,6 +99,8 @@ def test_no_condition_and_no_reason_is_written_that_the_page_does_not_tell() -> 
     page, found = reasons.page(), set[tuple[str, str]]()
     for folder in SHIPPED:
         for path in folder.rglob("*.py"):
+            if "embedded" in path.parts:  # it writes Kubernetes' own
+                continue
             module = ".".join(path.relative_to(folder).with_suffix("").parts)
             found |= set(written(path.read_text(), module))
     assert {("Finished", CONDITION), ("Scaling", CONDITION)} < found

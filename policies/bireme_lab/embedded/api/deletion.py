@@ -7,7 +7,7 @@ from typing import Final
 from bireme_lab.embedded.api import apply, errors
 from bireme_lab.embedded.api.admission import Admission, Attempt
 from bireme_lab.embedded.api.errors import Object
-from bireme_lab.embedded.api.reading import ObjectReader
+from bireme_lab.embedded.api.reading import StoreReader
 from bireme_lab.embedded.api.requests import ApiAnswer, ApiRequest, RequestPath, decode_body
 from bireme_lab.embedded.api.resources import ResourceKind
 from bireme_lab.embedded.api.store import Key, Store
@@ -21,7 +21,7 @@ class Deleter:
     """Deletes out of a store; ``timestamp`` returns the time so many seconds from now."""
 
     store: Store
-    reader: ObjectReader
+    reader: StoreReader
     admission: Admission
     timestamp: Callable[[float], str]
 

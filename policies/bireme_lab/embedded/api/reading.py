@@ -38,7 +38,7 @@ class WatchStart:
 
 
 @dataclass(eq=False)
-class ObjectReader:
+class StoreReader:
     """Answers reads out of a store; ``now`` is POSIX seconds."""
 
     store: Store

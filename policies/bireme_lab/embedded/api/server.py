@@ -14,7 +14,7 @@ from bireme_lab.embedded.api.admission import Admission, Attempt
 from bireme_lab.embedded.api.apply import Manager
 from bireme_lab.embedded.api.deletion import Deleter
 from bireme_lab.embedded.api.errors import ApiRefusal, Faults, Object, bad_request
-from bireme_lab.embedded.api.reading import ObjectReader, WatchStart, scale_of
+from bireme_lab.embedded.api.reading import StoreReader, WatchStart, scale_of
 from bireme_lab.embedded.api.requests import (
     ApiAnswer,
     ApiRequest,
@@ -60,11 +60,11 @@ class ApiServer:
     authorizer: Callable[[ApiRequest, str, ResourceKind, RequestPath], bool] = lambda *_: True
     documents: dict[str, Callable[[ApiRequest], ApiAnswer]] = field(default_factory=dict)
     chance: random.Random = field(default_factory=random.Random)
-    reader: ObjectReader = field(init=False)
+    reader: StoreReader = field(init=False)
     deleter: Deleter = field(init=False)
 
     def __post_init__(self) -> None:
-        self.reader = ObjectReader(self.store, self.now)
+        self.reader = StoreReader(self.store, self.now)
         self.deleter = Deleter(self.store, self.reader, self.admission, self.timestamp)
 
     # --- requests ------------------------------------------------------------------------------
@@ -195,7 +195,7 @@ class ApiServer:
         meta = {k: v for k, v in content["metadata"].items() if k != "selfLink"}
         meta |= {
             "name": key[1],
-            "uid": self._uid(),
+            "uid": _uid(self.chance),
             "creationTimestamp": self.timestamp(),
             "generation": 1,
         }
@@ -438,10 +438,6 @@ class ApiServer:
         moment = datetime.fromtimestamp(self.now() + later_seconds, UTC)
         return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
 
-    def _uid(self) -> str:
-        bits = f"{self.chance.getrandbits(128):032x}"
-        return "-".join((bits[:8], bits[8:12], "4" + bits[13:16], "a" + bits[17:20], bits[20:]))
-
 
 _NAMESPACES: Final = "/api/v1/namespaces"
 _NODES: Final = "/api/v1/nodes"
@@ -492,6 +488,11 @@ def _scaled(old: Object, scale: Object) -> Object:
         "metadata": meta,
         "spec": {**old["spec"], "replicas": spec.get("replicas", 0)},
     }
+
+
+def _uid(chance: random.Random) -> str:
+    bits = f"{chance.getrandbits(128):032x}"
+    return "-".join((bits[:8], bits[8:12], "4" + bits[13:16], "a" + bits[17:20], bits[20:]))
 
 
 def _without_meta(obj: Object) -> Object:
