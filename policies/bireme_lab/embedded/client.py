@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
@@ -13,6 +12,7 @@ from bireme_lab.embedded.api.errors import Object
 from bireme_lab.embedded.api.requests import ApiAnswer, ApiRequest, ApiUser
 from bireme_lab.embedded.api.server import ApiServer
 from bireme_lab.embedded.api.store import Key, StoreChange
+from bireme_lab.embedded.objects import object_path
 
 _EMPTY: Final[Mapping[str, str]] = {}
 
@@ -31,7 +31,7 @@ class Client:
         return self.api.now()
 
     def timestamp(self) -> str:
-        return f"{datetime.fromtimestamp(self.now, UTC):%Y-%m-%dT%H:%M:%SZ}"
+        return self.api.timestamp()
 
     def send(
         self,
@@ -102,11 +102,9 @@ class Client:
         obj = self.get(path, key)
         if obj is None or obj.get("status") == status:
             return
-        prefix, _, plural = path.rpartition("/")
-        place = f"{prefix}/namespaces/{key[0]}/{plural}" if key[0] else path
         meta = {"name": key[1], "uid": obj["metadata"]["uid"]}
         body = {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "metadata": meta}
-        self.send("PUT", f"{place}/{key[1]}/status", {**body, "status": dict(status)})
+        self.send("PUT", f"{object_path(path, key)}/status", {**body, "status": dict(status)})
 
     def post_event(self, about: Object, kind: str, reason: str, message: str, source: str) -> None:
         """Post an event about an object; a repeated one counts up."""

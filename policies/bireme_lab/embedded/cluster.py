@@ -97,24 +97,25 @@ class Definitions:
     """Serves the kinds of CustomResourceDefinitions while these exist."""
 
     api: ApiServer
-    on_served: Callable[[], None] = lambda: None
     _served: dict[str, list[str]] = field(default_factory=dict)
 
     def changed(self, change: StoreChange) -> None:
         """Follow a change of a definition."""
-        hit = change.new or change.old
-        if hit is None:
-            return
+        hit = change.object
         name = hit["metadata"]["name"]
         for path in self._served.pop(name, []):
             self.api.resources.remove(path)
         if change.new is None:
+            group, plural = hit["spec"]["group"], hit["spec"]["names"]["plural"]
+            for version in hit["spec"]["versions"]:
+                path = f"/apis/{group}/{version['name']}/{plural}"
+                for key in list(self.api.store.collection(path).objects):
+                    self.api.store.write(path, key, None)
             return
         served = list(custom_resources(change.new))
         for resource in served:
             self.api.resources.add(resource)
         self._served[name] = [resource.path for resource in served]
-        self.on_served()
 
 
 @dataclass(eq=False)

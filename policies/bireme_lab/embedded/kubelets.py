@@ -16,18 +16,20 @@ from bireme_lab.embedded.api.requests import ApiUser
 from bireme_lab.embedded.api.store import Key, StoreChange
 from bireme_lab.embedded.client import Client
 from bireme_lab.embedded.controllers.work import KeyQueue
-from bireme_lab.embedded.scheduler.cache import key_of
+from bireme_lab.embedded.objects import is_ready, key_of, object_path
 
 USER: Final = ApiUser("system:node:embedded", ("system:nodes", "system:authenticated"))
 _PREFIX: Final = "fake.bireme.dev/"
 NOT_READY: Final = f"{_PREFIX}not-ready"
 _DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?)(h|ms|us|ns|m|s)")
 _UNITS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+_UP: Final = ("KubeletReady", "kubelet is posting ready status")
+_DOWN: Final = ("KubeletNotReady", "container runtime is down")
+_SANDBOX: Final = ("PodReadyToStartContainers", "Initialized")
 _REFUSED: Final = (
     "Pod was rejected: Allocate failed due to no healthy devices present; cannot allocate "
     "unhealthy devices nvidia.com/gpu, which is unexpected"
 )
-_ENDED: Final = ("Succeeded", "Failed")
 
 
 @dataclass(eq=False)
@@ -49,7 +51,7 @@ class Kubelets:
         self.client.follow(kinds.PODS, self._pod_changed)
 
     def _node_changed(self, change: StoreChange) -> None:
-        hit = change.new or change.old or {}
+        hit = change.object
         self.nodes.add(hit["metadata"]["name"])
 
     def _pod_changed(self, change: StoreChange) -> None:
@@ -70,19 +72,12 @@ class Kubelets:
         if ready is not None and ready["status"] == desired:
             return
         now = self.client.timestamp()
-        phrase = (
-            ("KubeletNotReady", "container runtime is down")
-            if is_down
-            else (
-                "KubeletReady",
-                "kubelet is posting ready status",
-            )
-        )
+        reason, message = _DOWN if is_down else _UP
         condition = {
             "type": "Ready",
             "status": desired,
-            "reason": phrase[0],
-            "message": phrase[1],
+            "reason": reason,
+            "message": message,
             "lastHeartbeatTime": now,
             "lastTransitionTime": now,
         }
@@ -116,7 +111,7 @@ class Kubelets:
         if pod is None or not pod["spec"].get("nodeName"):
             return
         node = self.client.get(kinds.NODES, ("", pod["spec"]["nodeName"]))
-        if node is None or not _is_ready(node):
+        if node is None or not is_ready(node):
             return  # nobody acts for it there
         status, meta = pod.get("status") or {}, pod["metadata"]
         phase = status.get("phase", "Pending")
@@ -132,10 +127,9 @@ class Kubelets:
         if phase == "Running":
             self._finish(key, pod, {"exitCode": 143, "reason": "Error"}, "Failed", "PodFailed")
             return
-        path = f"/api/v1/namespaces/{key[0]}/pods/{key[1]}"
         uid = pod["metadata"]["uid"]
         options = {"gracePeriodSeconds": 0, "preconditions": {"uid": uid}}
-        self.client.send("DELETE", path, options)
+        self.client.send("DELETE", object_path(kinds.PODS, key), options)
         self.logs.pop(uid, None)
 
     def _begin(self, key: Key, pod: Object, status: Object) -> None:
@@ -152,57 +146,53 @@ class Kubelets:
             )
             self._fail_early(key, status, "InvalidDuration", text)
             return
-        now = self.client.timestamp()
         if error := notes.get(f"{_PREFIX}pull-error"):
-            if status.get("containerStatuses"):
-                return
-            state: Object = {"waiting": {"reason": "ImagePullBackOff", "message": error}}
-            containers = [_container(c, state, ready=False) for c in pod["spec"]["containers"]]
-            new = {
-                **status,
-                "startTime": now,
-                "containerStatuses": containers,
-                "conditions": _with_conditions(status, now, ("PodReadyToStartContainers",
-                    "Initialized"), ("Ready", "ContainersReady"), "ContainersNotReady"),
-            }  # fmt: skip
-            self.client.set_status(kinds.PODS, key, new)
+            self._wait_for_image(key, pod, status, error)
+        else:
+            self._run(key, pod, status)
+
+    def _wait_for_image(self, key: Key, pod: Object, status: Object, error: str) -> None:
+        """Keep a pod whose image never comes: the sandbox runs, the containers wait."""
+        if status.get("containerStatuses"):
             return
+        now = self.client.timestamp()
+        state: Object = {"waiting": {"reason": "ImagePullBackOff", "message": error}}
+        new = {
+            **status,
+            "startTime": now,
+            "containerStatuses": [
+                _container(c, state, ready=False) for c in pod["spec"]["containers"]
+            ],
+            "conditions": _with_conditions(
+                status, now, _SANDBOX, ("Ready", "ContainersReady"), "ContainersNotReady"
+            ),
+        }
+        self.client.set_status(kinds.PODS, key, new)
+
+    def _run(self, key: Key, pod: Object, status: Object) -> None:
+        now, address = self.client.timestamp(), _address(pod["metadata"]["uid"], 64)
         running: Object = {"running": {"startedAt": now}}
-        address = _address(pod["metadata"]["uid"], 64)
-        init = [
-            _container(
-                c,
-                running
-                if c.get("restartPolicy") == "Always"
-                else {
-                    "terminated": {
-                        "exitCode": 0,
-                        "reason": "Completed",
-                        "startedAt": now,
-                        "finishedAt": now,
-                    }
-                },
-                ready=True,
-            )
-            for c in pod["spec"].get("initContainers") or ()
-        ]
+        times = {"startedAt": now, "finishedAt": now}
+        ended: Object = {"terminated": {"exitCode": 0, "reason": "Completed", **times}}
         new = {
             **status,
             "phase": "Running",
             "startTime": now,
-            "hostIP": _address(node, 10),
+            "hostIP": _address(pod["spec"]["nodeName"], 10),
             "podIP": address,
             "podIPs": [{"ip": address}],
             "containerStatuses": [
                 _container(c, running, ready=True) for c in pod["spec"]["containers"]
             ],
             "conditions": _with_conditions(
-                status, now, ("PodReadyToStartContainers", "Initialized", "Ready",
-                "ContainersReady"), (), "",
+                status, now, (*_SANDBOX, "Ready", "ContainersReady"), (), ""
             ),
-        }  # fmt: skip
-        if init:
-            new["initContainerStatuses"] = init
+        }
+        if init_containers := pod["spec"].get("initContainers"):
+            new["initContainerStatuses"] = [
+                _container(c, running if c.get("restartPolicy") == "Always" else ended, ready=True)
+                for c in init_containers
+            ]
         self.client.set_status(kinds.PODS, key, new)
 
     def _fail_early(self, key: Key, status: Object, reason: str, message: str) -> None:
@@ -224,6 +214,7 @@ class Kubelets:
         if attempt is not None and attempt in failing:
             message = notes.get(f"{_PREFIX}fail-message", "")
             state = {"exitCode": 1, "reason": "Error", "message": message}
+            self.logs[pod["metadata"]["uid"]] = f"{message}\n"
             self._finish(key, pod, state, "Failed", "PodFailed")
         else:
             state = {"exitCode": 0, "reason": "Completed"}
@@ -277,11 +268,6 @@ def _with_conditions(
         new = {"type": kind, "status": word, "lastProbeTime": None, "lastTransitionTime": since}
         conditions[kind] = {**new, "reason": reason} if kind in false and reason else new
     return list(conditions.values())
-
-
-def _is_ready(node: Object) -> bool:
-    conditions = (node.get("status") or {}).get("conditions") or ()
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
 
 def _address(text: str, first: int) -> str:

@@ -65,7 +65,9 @@ class Deleter:
         """Delete an object; return it while finalizers or its grace keep it, else None."""
         old = self.reader.find(resource, key)
         meta = dict(old["metadata"])
-        finalizers = [f for f in meta.get("finalizers") or () if f not in _PROPAGATION.values()]
+        finalizers = list(meta.get("finalizers") or ())
+        if propagation:
+            finalizers = [f for f in finalizers if f not in _PROPAGATION.values()]
         if propagation in _PROPAGATION:
             finalizers.append(_PROPAGATION[propagation])
         if finalizers != list(meta.get("finalizers") or ()):

@@ -131,6 +131,8 @@ class ApiServer:
             raise errors.no_resource()
         if target.subresource and target.subresource not in resource.subresources:
             raise errors.no_resource()
+        if resource.is_namespaced and target.name and not target.namespace:
+            raise errors.no_resource()
         return resource
 
     # --- writing -------------------------------------------------------------------------------
@@ -140,6 +142,8 @@ class ApiServer:
     ) -> ApiAnswer:
         content = _content(request, resource)
         meta = content.setdefault("metadata", {})
+        if resource.is_namespaced and not target.namespace:
+            raise bad_request("an empty namespace may not be set during creation")
         if meta.get("resourceVersion"):
             raise bad_request("resourceVersion should not be set on objects to be created")
         if target.namespace and meta.get("namespace", target.namespace) != target.namespace:
@@ -301,8 +305,6 @@ class ApiServer:
         old_meta = old["metadata"]
         if subresource == "status":
             meta = dict(old_meta)
-            if resource.is_custom:
-                pass
             new = {**old, "metadata": meta, "status": content.get("status") or {}}
             if content.get("status") is None:
                 new.pop("status")

@@ -26,6 +26,11 @@ class StoreChange:
     old: Object | None
     new: Object | None
 
+    @property
+    def object(self) -> Object:
+        """The object as it is now, or was before its deletion."""
+        return self.new or self.old or {}
+
 
 @dataclass(slots=True)
 class Collection:
@@ -93,7 +98,3 @@ class Store:
         for subscriber in tuple(collection.subscribers):
             subscriber(change)
         return new or old or {}
-
-    def drop(self, path: str) -> None:
-        """Forget a resource: its definition is gone."""
-        self._collections.pop(path, None)

@@ -10,7 +10,7 @@ from bireme_lab.embedded.api.object_selectors import matches_labels
 from bireme_lab.embedded.api.store import Key, StoreChange
 from bireme_lab.embedded.client import Client
 from bireme_lab.embedded.controllers.work import KeyQueue
-from bireme_lab.embedded.scheduler.cache import key_of
+from bireme_lab.embedded.objects import is_ended, is_leaving, is_ready, key_of
 
 
 @dataclass(eq=False)
@@ -32,7 +32,7 @@ class Budgets:
             self.work.add(key_of(change.new))
 
     def _pod_changed(self, change: StoreChange) -> None:
-        namespace = (change.new or change.old or {})["metadata"]["namespace"]
+        namespace = change.object["metadata"]["namespace"]
         for key in self.client.api.store.collection(kinds.BUDGETS).objects:
             if key[0] == namespace:
                 self.work.add(key)
@@ -53,7 +53,7 @@ def covered(budget: Object, pods: list[Object]) -> list[Object]:
         pod
         for pod in pods
         if pod["metadata"]["namespace"] == budget["metadata"]["namespace"]
-        and (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
+        and not is_ended(pod)
         and matches_labels(selector, pod["metadata"].get("labels") or {})
     ]
 
@@ -61,7 +61,7 @@ def covered(budget: Object, pods: list[Object]) -> list[Object]:
 def status_of(budget: Object, pods: list[Object]) -> Object:
     """Return the counts of a budget over its pods."""
     spec = budget.get("spec") or {}
-    healthy = sum(_is_ready(pod) and not pod["metadata"].get("deletionTimestamp") for pod in pods)
+    healthy = sum(is_ready(pod) and not is_leaving(pod) for pod in pods)
     expected = len(pods)
     if spec.get("maxUnavailable") is not None:
         desired = max(0, expected - _share(spec["maxUnavailable"], expected))
@@ -80,8 +80,3 @@ def _share(value: Any, whole: int) -> int:
     if isinstance(value, str) and value.endswith("%"):
         return math.ceil(whole * int(value[:-1]) / 100)
     return int(value)
-
-
-def _is_ready(pod: Object) -> bool:
-    conditions = (pod.get("status") or {}).get("conditions") or ()
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)

@@ -8,7 +8,7 @@ from bireme_lab.embedded.api.errors import Object
 from bireme_lab.embedded.api.store import Key, StoreChange
 from bireme_lab.embedded.client import Client
 from bireme_lab.embedded.controllers.work import KeyQueue
-from bireme_lab.embedded.scheduler.cache import key_of
+from bireme_lab.embedded.objects import key_of, object_path
 
 _FOREGROUND: Final = "foregroundDeletion"
 _ORPHAN: Final = "orphan"
@@ -37,7 +37,7 @@ class GarbageCollector:
                 self.client.follow(path, partial(self._changed, path))
 
     def _changed(self, path: str, change: StoreChange) -> None:
-        hit = change.new or change.old or {}
+        hit = change.object
         key, uid = key_of(hit), hit["metadata"]["uid"]
         for owner in hit["metadata"].get("ownerReferences") or ():
             if change.new is not None:
@@ -73,7 +73,7 @@ class GarbageCollector:
         if not living or len(waits) == len(living):
             policy = "Foreground" if waits else "Background"
             options = {"preconditions": {"uid": meta["uid"]}, "propagationPolicy": policy}
-            self.client.send("DELETE", self._at(path, key), options)
+            self.client.send("DELETE", object_path(path, key), options)
         elif len(living) < len(owners):
             self._write(path, key, {**obj, "metadata": {**meta, "ownerReferences": living}})
 
@@ -103,7 +103,7 @@ class GarbageCollector:
             for dependent in blocking:
                 hit = self.client.get(*dependent)
                 if hit is not None and not hit["metadata"].get("deletionTimestamp"):
-                    self.client.send("DELETE", self._at(*dependent), {})
+                    self.client.send("DELETE", object_path(*dependent), {})
             if any(self.client.get(p, k) is not None for p, k in blocking):
                 self.work.add_later(0.2, (path, key))
                 return
@@ -117,9 +117,4 @@ class GarbageCollector:
         return list((hit or {"metadata": {}})["metadata"].get("finalizers") or ())
 
     def _write(self, path: str, key: Key, obj: Object) -> None:
-        self.client.send("PUT", self._at(path, key), obj)
-
-    @staticmethod
-    def _at(path: str, key: Key) -> str:
-        prefix, _, plural = path.rpartition("/")
-        return f"{prefix}/namespaces/{key[0]}/{plural}/{key[1]}" if key[0] else f"{path}/{key[1]}"
+        self.client.send("PUT", object_path(path, key), obj)

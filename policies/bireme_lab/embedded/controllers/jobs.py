@@ -5,16 +5,23 @@ By the rules of Kubernetes 1.37 (``pkg/controller/job``), for Indexed and NonInd
 
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 from bireme_lab.embedded.api import kinds
 from bireme_lab.embedded.api.errors import Object
 from bireme_lab.embedded.api.store import Key, StoreChange
 from bireme_lab.embedded.client import Client
 from bireme_lab.embedded.controllers.work import KeyQueue
-from bireme_lab.embedded.scheduler.cache import key_of
+from bireme_lab.embedded.objects import (
+    controller_of,
+    is_ended,
+    is_leaving,
+    is_ready,
+    key_of,
+    object_path,
+    phase,
+)
 
-_ENDED: Final = ("Succeeded", "Failed")
 _INDEX: Final = "batch.kubernetes.io/job-completion-index"
 
 
@@ -24,6 +31,8 @@ class Jobs:
 
     client: Client
     work: KeyQueue[Key] = field(init=False)
+    _ends: dict[str, dict[str, str]] = field(default_factory=dict)
+    """By uid of a Job and of its pod, how the pod ended; "" for one that does not count."""
     _counted: dict[str, set[str]] = field(default_factory=dict)
     """By uid of a Job, the uids of ended pods that its status counts."""
 
@@ -35,25 +44,28 @@ class Jobs:
         self.client.follow(kinds.PODS, self._pod_changed)
 
     def _job_changed(self, change: StoreChange) -> None:
-        hit = change.new or change.old or {}
+        hit = change.object
         if change.new is None:
             self._counted.pop(hit["metadata"]["uid"], None)
+            self._ends.pop(hit["metadata"]["uid"], None)
         else:
             self.work.add(key_of(hit))
 
     def _pod_changed(self, change: StoreChange) -> None:
-        hit = change.new or change.old or {}
+        hit = change.object
         owner = controller_of(hit)
         if owner is None or owner["kind"] != "Job":
             return
-        if change.new is None and not _is_ended(hit):
-            # Its end was never seen: a deleted pod counts as failed.
-            self._counted.setdefault(owner["uid"], set())
+        ends, uid = self._ends.setdefault(owner["uid"], {}), hit["metadata"]["uid"]
+        if is_ended(hit):
+            ends.setdefault(uid, phase(hit).lower() if not self._is_ignored(hit) else "")
+        elif change.new is None:
+            ends.setdefault(uid, "failed")  # its end was never seen
         self.work.add((hit["metadata"]["namespace"], owner["name"]))
 
     def _sync(self, key: Key) -> None:
         job = self.client.get(kinds.JOBS, key)
-        if job is None or job["metadata"].get("deletionTimestamp"):
+        if job is None or is_leaving(job):
             return
         status = dict(job.get("status") or {})
         if any(_has(status, kind, "True") for kind in ("Complete", "Failed")):
@@ -61,26 +73,30 @@ class Jobs:
         uid, now = job["metadata"]["uid"], self.client.timestamp()
         pods = self.client.objects(kinds.PODS)
         local = [pod for pod in pods if (controller_of(pod) or {}).get("uid") == uid]
-        self._count_ended(job, local, status)
-        active = [
-            p for p in local if not _is_ended(p) and not p["metadata"].get("deletionTimestamp")
-        ]
+        self._count_ended(job, status)
+        active = [p for p in local if not is_ended(p) and not is_leaving(p)]
         if job["spec"].get("suspend"):
             self._suspend(active, status, now)
         elif not self._finish(job, active, status, now):
             self._run(job, local, active, status, now)
         self._write(key, status)
 
-    def _count_ended(self, job: Object, local: list[Object], status: Object) -> None:
+    def _count_ended(self, job: Object, status: Object) -> None:
         """Count the pods that have ended since the last time."""
-        counted = self._counted.setdefault(job["metadata"]["uid"], set())
-        for pod in local:
-            if not _is_ended(pod) or pod["metadata"]["uid"] in counted:
-                continue
-            counted.add(pod["metadata"]["uid"])
-            name = "succeeded" if pod["status"]["phase"] == "Succeeded" else "failed"
-            if name == "succeeded" or not _is_ignored(job, pod):
-                status[name] = status.get(name, 0) + 1
+        uid = job["metadata"]["uid"]
+        counted = self._counted.setdefault(uid, set())
+        for pod, end in self._ends.get(uid, {}).items():
+            if pod not in counted:
+                counted.add(pod)
+                if end:
+                    status[end] = status.get(end, 0) + 1
+
+    def _is_ignored(self, pod: Object) -> bool:
+        """Return whether the failure policy of its Job ignores how a pod ended."""
+        owner = controller_of(pod) or {}
+        key = (pod["metadata"]["namespace"], owner.get("name", ""))
+        job = self.client.get(kinds.JOBS, key)
+        return phase(pod) == "Failed" and job is not None and _is_ignored(job, pod)
 
     def _suspend(self, active: list[Object], status: Object, now: str) -> None:
         for pod in active:
@@ -126,7 +142,7 @@ class Jobs:
             missing = 0
         indices: list[int | None] = [None] * max(0, missing)
         if spec.get("completionMode") == "Indexed":
-            done = {_index(pod) for pod in local if _phase(pod) == "Succeeded"}
+            done = {_index(pod) for pod in local if phase(pod) == "Succeeded"}
             taken = {_index(pod) for pod in active} | done
             free = (i for i in range(desired or 0) if str(i) not in taken)
             indices = list(islice(free, max(0, missing)))
@@ -137,7 +153,7 @@ class Jobs:
         for pod in active[parallelism:]:
             self._delete(pod)
         status["active"] = min(parallelism, len(active) + len(indices))
-        status["ready"] = sum(map(_is_ready, active))
+        status["ready"] = sum(map(is_ready, active))
         status["uncountedTerminatedPods"] = {}
 
     def _create(self, job: Object, index: int | None) -> None:
@@ -185,21 +201,11 @@ class Jobs:
         key = key_of(pod)
         # Deleted by the controller itself, it is no failure of the Job.
         owner = controller_of(pod) or {}
-        self._counted.setdefault(owner.get("uid", ""), set()).add(pod["metadata"]["uid"])
-        self.client.send("DELETE", f"/api/v1/namespaces/{key[0]}/pods/{key[1]}", {})
+        self._ends.setdefault(owner.get("uid", ""), {})[pod["metadata"]["uid"]] = ""
+        self.client.send("DELETE", object_path(kinds.PODS, key), {})
 
     def _write(self, key: Key, status: Object) -> None:
         self.client.set_status(kinds.JOBS, key, status)
-
-
-def controller_of(obj: Object) -> dict[str, Any] | None:
-    """Return the owner reference of an object's controller."""
-    owners = obj["metadata"].get("ownerReferences") or ()
-    return next((owner for owner in owners if owner.get("controller")), None)
-
-
-def _is_ended(pod: Object) -> bool:
-    return _phase(pod) in _ENDED
 
 
 def _is_ignored(job: Object, pod: Object) -> bool:
@@ -244,12 +250,3 @@ def _set(status: Object, kind: str, word: str, reason: str, text: str, now: str)
         "lastTransitionTime": now,
     }
     status["conditions"] = [*remainder, condition]
-
-
-def _phase(pod: Object) -> str:
-    return str((pod.get("status") or {}).get("phase", "Pending"))
-
-
-def _is_ready(pod: Object) -> bool:
-    conditions = (pod.get("status") or {}).get("conditions") or ()
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)

@@ -9,7 +9,7 @@ from bireme_lab.embedded.api.errors import Object
 from bireme_lab.embedded.api.store import Key, StoreChange
 from bireme_lab.embedded.client import Client
 from bireme_lab.embedded.controllers.work import KeyQueue
-from bireme_lab.embedded.scheduler.cache import key_of
+from bireme_lab.embedded.objects import is_leaving, is_ready, key_of, object_path
 
 _NOT_READY: Final = "node.kubernetes.io/not-ready"
 _GONE_SECONDS: Final = 20.0
@@ -33,7 +33,7 @@ class Nodes:
         self.client.follow(kinds.PODS, self._pod_changed)
 
     def _changed(self, change: StoreChange) -> None:
-        hit = change.new or change.old or {}
+        hit = change.object
         self.work.add(hit["metadata"]["name"])
 
     def _pod_changed(self, change: StoreChange) -> None:
@@ -50,11 +50,8 @@ class Nodes:
             self._collect(name)
             return
         self._gone.pop(name, None)
-        conditions = (node.get("status") or {}).get("conditions") or ()
-        ready = next((c for c in conditions if c["type"] == "Ready"), None)
-        is_ready = ready is not None and ready["status"] == "True"
         taints = [t for t in node["spec"].get("taints") or () if t["key"] != _NOT_READY]
-        if not is_ready:
+        if not is_ready(node):
             now = self.client.timestamp()
             had = [t for t in node["spec"].get("taints") or () if t["key"] == _NOT_READY]
             taints += had or [
@@ -73,7 +70,7 @@ class Nodes:
     def _evict(self, key: Key) -> None:
         """Delete a pod whose node has a taint that it does not tolerate any longer."""
         pod = self.client.get(kinds.PODS, key)
-        if pod is None or pod["metadata"].get("deletionTimestamp"):
+        if pod is None or is_leaving(pod):
             return
         node = self.client.get(kinds.NODES, ("", pod["spec"].get("nodeName", "")))
         for taint in (node or {"spec": {}})["spec"].get("taints") or ():
@@ -92,7 +89,7 @@ class Nodes:
                 "message": "Taint manager: deleting due to NoExecute taint",
             }
             self.client.set_pod_condition(key, pod["metadata"]["uid"], condition)
-            self.client.send("DELETE", f"/api/v1/namespaces/{key[0]}/pods/{key[1]}", {})
+            self.client.send("DELETE", object_path(kinds.PODS, key), {})
             return
 
     def _tolerated_seconds(self, pod: Object, taint: Object) -> float | None:
@@ -134,7 +131,7 @@ class Nodes:
                 "message": "PodGC: node no longer exists",
             }
             self.client.set_pod_condition(key, pod["metadata"]["uid"], condition)
-            place = f"/api/v1/namespaces/{key[0]}/pods/{key[1]}"
+            place = object_path(kinds.PODS, key)
             self.client.send("DELETE", place, {"gracePeriodSeconds": 0})
 
 

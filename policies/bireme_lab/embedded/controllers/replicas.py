@@ -12,11 +12,16 @@ from bireme_lab.embedded.api import kinds
 from bireme_lab.embedded.api.errors import Object
 from bireme_lab.embedded.api.store import Key, StoreChange
 from bireme_lab.embedded.client import Client
-from bireme_lab.embedded.controllers.jobs import controller_of
 from bireme_lab.embedded.controllers.work import KeyQueue
-from bireme_lab.embedded.scheduler.cache import key_of
+from bireme_lab.embedded.objects import (
+    controller_of,
+    is_ended,
+    is_leaving,
+    is_ready,
+    key_of,
+    object_path,
+)
 
-_ENDED: Final = ("Succeeded", "Failed")
 _CHARACTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 
 
@@ -41,7 +46,7 @@ class Replicas:
             self.work.add((path, key_of(change.new)))
 
     def _owned_changed(self, change: StoreChange) -> None:
-        hit = change.new or change.old or {}
+        hit = change.object
         owner = controller_of(hit)
         path = _PATHS.get(owner["kind"]) if owner is not None else None
         if owner is not None and path is not None:
@@ -78,14 +83,16 @@ class Replicas:
                 if not is_parallel:
                     break
                 continue
-            if _phase(pod) in _ENDED and not _is_leaving(pod):
+            if is_ended(pod) and not is_leaving(pod):
                 self._delete(pod)  # it is made again under its name
-                break
-            if not is_parallel and not _is_ready(pod):
+                if not is_parallel:
+                    break
+                continue
+            if not is_parallel and not is_ready(pod):
                 break
         surplus = sorted((n for n in pods if n not in names), key=_ordinal, reverse=True)
         for name in surplus if is_parallel else surplus[:1]:
-            if not _is_leaving(pods[name]):
+            if not is_leaving(pods[name]):
                 self._delete(pods[name])
         self._write_counts(kinds.STATEFUL_SETS, key, obj, pods.values())
 
@@ -94,10 +101,10 @@ class Replicas:
     def _replica_set(self, key: Key, obj: Object) -> None:
         replicas = int(obj["spec"].get("replicas", 1))
         pods = self._owned(kinds.PODS, obj)
-        active = [p for p in pods if _phase(p) not in _ENDED and not _is_leaving(p)]
+        active = [p for p in pods if not is_ended(p) and not is_leaving(p)]
         for _ in range(replicas - len(active)):
             self._create(obj, kinds.PODS, _generated_pod(obj))
-        by_worth = sorted(active, key=lambda p: (bool(p["spec"].get("nodeName")), _is_ready(p)))
+        by_worth = sorted(active, key=lambda p: (bool(p["spec"].get("nodeName")), is_ready(p)))
         for pod in by_worth[: max(0, len(active) - replicas)]:
             self._delete(pod)
         self._write_counts(kinds.REPLICA_SETS, key, obj, active)
@@ -115,7 +122,7 @@ class Replicas:
             current = owned if desired or current is None else current
             if owned["spec"].get("replicas") != desired:
                 scaled = {**owned, "spec": {**owned["spec"], "replicas": desired}}
-                self.client.send("PUT", _at(kinds.REPLICA_SETS, key_of(owned)), scaled)
+                self.client.send("PUT", object_path(kinds.REPLICA_SETS, key_of(owned)), scaled)
         name = f"{key[1]}-{digest}"
         if self.client.get(kinds.REPLICA_SETS, (key[0], name)) is None:
             self._create(obj, kinds.REPLICA_SETS, _replica_set_of(obj, name, digest))
@@ -148,11 +155,11 @@ class Replicas:
             self.work.add_later(1.0, (_PATHS[owner["kind"]], key_of(owner)))
 
     def _delete(self, obj: Object) -> None:
-        self.client.send("DELETE", _at(kinds.PODS, key_of(obj)), {})
+        self.client.send("DELETE", object_path(kinds.PODS, key_of(obj)), {})
 
     def _write_counts(self, path: str, key: Key, obj: Object, pods: Iterable[Object]) -> None:
-        alive = [pod for pod in pods if _phase(pod) not in _ENDED]
-        ready = sum(map(_is_ready, alive))
+        alive = [pod for pod in pods if not is_ended(pod)]
+        ready = sum(map(is_ready, alive))
         counts: dict[str, Any] = {
             "observedGeneration": obj["metadata"].get("generation", 1),
             "replicas": len(alive),
@@ -225,24 +232,6 @@ def _digest(template: Object) -> str:
         number, rest = divmod(number, len(_CHARACTERS))
         letters.append(_CHARACTERS[rest])
     return "".join(letters)
-
-
-def _at(path: str, key: Key) -> str:
-    prefix, _, plural = path.rpartition("/")
-    return f"{prefix}/namespaces/{key[0]}/{plural}/{key[1]}"
-
-
-def _phase(pod: Object) -> str:
-    return str((pod.get("status") or {}).get("phase", "Pending"))
-
-
-def _is_leaving(pod: Object) -> bool:
-    return bool(pod["metadata"].get("deletionTimestamp"))
-
-
-def _is_ready(pod: Object) -> bool:
-    conditions = (pod.get("status") or {}).get("conditions") or ()
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
 
 def _ordinal(name: str) -> int:

@@ -6,10 +6,9 @@ from typing import Any, Final
 
 from bireme.kube.quantities import parse_quantity
 from bireme_lab.embedded.api.errors import Object
-from bireme_lab.embedded.api.store import Key
+from bireme_lab.embedded.objects import is_ended
 
 ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104  # of a port, where none is stated
-ENDED: Final = ("Succeeded", "Failed")
 Amounts = dict[str, int]
 Port = tuple[str, str, int]
 """Protocol, host address and number."""
@@ -61,7 +60,7 @@ class Cache:
         if (previous := self._places.pop(uid, None)) is not None:
             self.uses[previous].drop(uid)
         place = node or (pod or {}).get("spec", {}).get("nodeName", "")
-        if pod is None or not place or (pod.get("status") or {}).get("phase") in ENDED:
+        if pod is None or not place or is_ended(pod):
             return
         self._places[uid] = place
         self.uses.setdefault(place, NodeUse()).add(pod)
@@ -116,7 +115,3 @@ def host_ports(spec: Mapping[str, Any]) -> set[Port]:
         for port in container.get("ports") or ()
         if port.get("hostPort")
     }
-
-
-def key_of(obj: Object) -> Key:
-    return obj["metadata"].get("namespace", ""), obj["metadata"]["name"]

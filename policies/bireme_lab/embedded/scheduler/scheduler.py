@@ -15,8 +15,9 @@ from bireme_lab.embedded.api.errors import Object
 from bireme_lab.embedded.api.requests import ApiUser
 from bireme_lab.embedded.api.store import Key, StoreChange
 from bireme_lab.embedded.client import Client
+from bireme_lab.embedded.objects import is_ended, key_of, object_path
 from bireme_lab.embedded.scheduler import node_affinity, pod_affinity
-from bireme_lab.embedded.scheduler.cache import ANY_ADDRESS, Cache, host_ports, key_of, request_of
+from bireme_lab.embedded.scheduler.cache import ANY_ADDRESS, Cache, host_ports, request_of
 from bireme_lab.embedded.scheduler.configuration import Configuration, Extender, Profile
 
 _FLUSH_SECONDS: Final = 300.0
@@ -72,12 +73,12 @@ class Scheduler:
     # --- what it knows -------------------------------------------------------------------------
 
     def _node_changed(self, change: StoreChange) -> None:
-        hit = change.new or change.old or {}
+        hit = change.object
         self.cache.put_node(hit["metadata"]["name"], change.new)
         self._retry_all()
 
     def _pod_changed(self, change: StoreChange) -> None:
-        pod = change.new or change.old or {}
+        pod = change.object
         key, uid = key_of(pod), pod["metadata"]["uid"]
         if change.new is None:
             self._pods.pop(key, None)
@@ -89,7 +90,7 @@ class Scheduler:
         if pod["spec"].get("nodeName"):
             self._queue.pop(key, None)
             self.cache.put_pod(uid, pod)
-            if change.old is not None and _ended(pod) and not _ended(change.old):
+            if change.old is not None and is_ended(pod) and not is_ended(change.old):
                 self._retry_all()
             return
         is_ours = self._profile(pod) is not None
@@ -317,7 +318,7 @@ class Scheduler:
             "metadata": {"name": key[1], "uid": pod["metadata"]["uid"]},
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
-        answer = self.client.send("POST", f"{_path(key)}/binding", body)
+        answer = self.client.send("POST", f"{object_path(kinds.PODS, key)}/binding", body)
         if answer.code < 300:
             text = f"Successfully assigned {key[0]}/{key[1]} to {node}"
             self.client.post_event(pod, "Normal", "Scheduled", text, self._profile_name(pod))
@@ -364,10 +365,6 @@ def _backoff(tries: int) -> float:
     return min(first * 2.0 ** max(tries - 1, 0), longest)
 
 
-def _ended(pod: Object) -> bool:
-    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
-
-
 def _clash(ports: set[Any], remainder: set[Any]) -> bool:
     """Return whether two pods take one port of a node, at one address or at all."""
     return any(
@@ -376,7 +373,3 @@ def _clash(ports: set[Any], remainder: set[Any]) -> bool:
         for protocol, host, number in ports
         for other_protocol, other_host, other_number in remainder
     )
-
-
-def _path(key: Key) -> str:
-    return f"/api/v1/namespaces/{key[0]}/pods/{key[1]}"
