@@ -14,13 +14,13 @@ from typing import Any, Final
 import yaml
 
 from bireme.kube import names
+from bireme_lab.embedded.api.patches import merge
 from bireme_lab.embedded.api.requests import ApiUser
 from bireme_lab.embedded.cel import rules
 from bireme_lab.embedded.cel.policies import BINDING, POLICY
 from bireme_lab.embedded.cel.requests import AdmissionRequest, Check, Surroundings
 from testbed.cel.tickets import ticket_policies
 from testbed.controlplane.api import Manifest
-from testbed.fakeapi.store import merge
 from testbed.scenario.renderings import DEFAULT
 
 _ROOT: Final = Path(__file__).parents[2]

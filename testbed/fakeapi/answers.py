@@ -14,6 +14,7 @@ import jsonpatch
 import msgspec
 
 from bireme_lab.embedded.api.errors import ApiRefusal
+from bireme_lab.embedded.api.patches import merge
 from bireme_lab.embedded.api.requests import ApiUser
 from bireme_lab.embedded.cel.policies import judge
 from bireme_lab.embedded.cel.requests import AdmissionRequest, Check, Surroundings
@@ -25,7 +26,6 @@ from testbed.fakeapi.store import (
     Object,
     Selector,
     Store,
-    merge,
 )
 
 

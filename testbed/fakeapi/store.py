@@ -179,19 +179,6 @@ def _check_preconditions(stored: Object, wanted: Mapping[str, Any]) -> None:
             )
 
 
-def merge(target: Any, patch: Any) -> Any:
-    """RFC 7396 merge patch: null removes, objects merge, everything else replaces."""
-    if not isinstance(patch, dict):
-        return deepcopy(patch)
-    merged = dict(target) if isinstance(target, dict) else {}
-    for name, value in patch.items():
-        if value is None:
-            merged.pop(name, None)
-        else:
-            merged[name] = merge(merged.get(name), value)
-    return merged
-
-
 _OF_ALL: Final = frozenset({"metadata.name", "metadata.namespace"})
 # More of them, by resource: those of the built-in kinds that tests select by, and what the
 # definitions of Bireme's kinds declare.

@@ -16,13 +16,13 @@ import pytest
 
 from bireme.kube import names
 from bireme.kube.crd import KINDS as SERVED
+from bireme_lab.embedded.api.patches import merge
 from bireme_lab.embedded.api.requests import ApiUser
 from bireme_lab.embedded.cel.policies import BINDING, POLICY
 from testbed.cel import examples
 from testbed.cel.examples import KINDS, ObjectExample, RequestExample
 from testbed.controlplane.api import Manifest, Reply
 from testbed.controlplane.cluster import Cluster
-from testbed.fakeapi.store import merge
 from testbed.scenario.waiting import eventually
 
 pytestmark = pytest.mark.cluster

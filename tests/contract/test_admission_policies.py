@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from bireme_lab.embedded.api.errors import ApiRefusal
+from bireme_lab.embedded.api.patches import merge
 from bireme_lab.embedded.api.requests import ApiUser
 from bireme_lab.embedded.cel import policies
 from testbed.cel.examples import (
@@ -25,7 +26,6 @@ from testbed.cel.examples import (
 )
 from testbed.cel.examples import policies as policies_of_the_chart
 from testbed.controlplane.api import Manifest
-from testbed.fakeapi.store import merge
 from testbed.scenario.renderings import ADMISSION, DEFAULT
 
 
