@@ -10,10 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from bireme_lab.embedded.fake_nodes import ZONE
 from testbed.controlplane.api import Manifest
 from testbed.controlplane.binaries import KARPENTER, build
 from testbed.controlplane.cluster import Cluster
-from testbed.controlplane.nodes import ZONE, fake_nodes
+from testbed.controlplane.nodes import fake_nodes
 from testbed.controlplane.process import Process, free_ports
 
 INSTANCE_TYPE: Final = "gpu-8"

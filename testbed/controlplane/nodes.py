@@ -5,6 +5,8 @@ from typing import Any, Final
 
 import yaml
 
+from bireme_lab.embedded import fake_nodes as machines
+from bireme_lab.embedded.fake_nodes import GPU
 from testbed.controlplane.api import Api, Manifest
 from testbed.controlplane.waiting import wait_until
 
@@ -12,50 +14,18 @@ KWOK_ANNOTATION: Final = "kwok.x-k8s.io/node"
 # Beside a real node, pods land on fake ones only if they tolerate it.
 FAKE_TAINT: Final = {"key": KWOK_ANNOTATION, "value": "fake", "effect": "NoSchedule"}
 
-HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
-ZONE: Final = "topology.kubernetes.io/zone"
-BLOCK: Final = "topology.bireme.dev/block"
-RACK: Final = "topology.bireme.dev/rack"
-GPU: Final = "nvidia.com/gpu"
-GPU_PRODUCT: Final = "nvidia.com/gpu.product"
 # As providers taint nodes with GPUs. The admission plugin ExtendedResourceToleration gives the
 # toleration to pods that ask for GPUs, so that nothing else lands there.
 GPU_TAINT: Final = {"key": GPU, "value": "present", "effect": "NoSchedule"}
-# Capacity beside GPUs, that of a usual machine with eight of them.
-MACHINE: Final = {"cpu": "96", "memory": "1Ti", "pods": "110", "ephemeral-storage": "2Ti"}
 
 
 def fake_nodes(
     count: int, gpus: int = 8, racks: int = 4, *, prefix: str = "gpu"
 ) -> list[dict[str, Any]]:
-    """Return ``count`` nodes ``<prefix>-00``, ``<prefix>-01``, ... with ``gpus`` GPUs each.
-
-    They fill the racks in order, in equal shares. With ``gpus=0`` they carry neither the GPU
-    resource nor the product label.
-
-    Raises:
-        ValueError: not 1 <= racks <= count, or negative GPUs.
-    """
-    if not 1 <= racks <= count:
-        raise ValueError(
-            f"count={count}, racks={racks}: need 1 <= racks <= count, so that no rack is empty"
-        )
-    if gpus < 0:
-        raise ValueError(f"gpus={gpus}: give 0 or more GPUs per node")
-    capacity = {**MACHINE, GPU: str(gpus)} if gpus else MACHINE
-    product = {GPU_PRODUCT: "NVIDIA-H100-80GB-HBM3"} if gpus else {}
-    width = max(2, len(str(count - 1)))  # so that names sort as numbers do
-    nodes = []
-    for index in range(count):
-        name = f"{prefix}-{index:0{width}d}"
-        place = {ZONE: "zone-0", BLOCK: "block-0", RACK: f"rack-{index * racks // count}"}
-        metadata = {
-            "name": name,
-            "labels": {HOSTNAME_LABEL: name, **place, **product},
-            "annotations": {KWOK_ANNOTATION: "fake"},
-        }
-        status = {"capacity": dict(capacity), "allocatable": dict(capacity)}
-        nodes.append({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": status})
+    """Return :func:`machines.fake_nodes` that kwok takes for its own."""
+    nodes = machines.fake_nodes(count, gpus, racks, prefix=prefix)
+    for node in nodes:
+        node["metadata"]["annotations"] = {KWOK_ANNOTATION: "fake"}
     return nodes
 
 

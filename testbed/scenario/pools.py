@@ -12,8 +12,9 @@ from bireme.core.pool_history import PoolHistory
 from bireme.core.times import DAY, HOUR
 from bireme.kube import quantities
 from bireme.kube.api.node_pool_scaler import history_manifest
+from bireme_lab.embedded.fake_nodes import GPU
 from testbed.controlplane.karpenter import NODE_POOL_LABEL, karpenter
-from testbed.controlplane.nodes import GPU, is_usable
+from testbed.controlplane.nodes import is_usable
 from testbed.controlplane.stack import BiremeStack
 from testbed.scenario.clusters import gpu_stack
 from testbed.scenario.manifests import API_VERSION, Manifest, pod_spec, task, training_job

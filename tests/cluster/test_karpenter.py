@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from bireme_lab.embedded.fake_nodes import GPU
 from testbed.controlplane.cluster import Cluster
 from testbed.controlplane.karpenter import karpenter, static_pool
-from testbed.controlplane.nodes import GPU
 from testbed.scenario.clusters import bare_cluster
 from testbed.scenario.manifests import pod_spec
 from testbed.scenario.pools import await_nodes, nodes_of_pool

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from bireme.core.pod_constraints import PLUGIN_WEIGHTS
-from testbed.controlplane.nodes import RACK
+from bireme_lab.embedded.fake_nodes import RACK
 from testbed.controlplane.stack import BiremeStack
 from testbed.scenario.clusters import gpu_stack
 from testbed.scenario.manifests import Manifest, pod_spec, task, training_job

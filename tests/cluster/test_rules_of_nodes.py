@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from testbed.controlplane.nodes import HOSTNAME_LABEL
+from bireme_lab.embedded.fake_nodes import HOSTNAME_LABEL
 from testbed.controlplane.stack import BiremeStack
 from testbed.scenario.at_once import starts_at_once, waits_at_once
 from testbed.scenario.clusters import gpu_stack

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from testbed.controlplane.nodes import RACK
+from bireme_lab.embedded.fake_nodes import RACK
 from testbed.controlplane.stack import BiremeStack
 from testbed.scenario.clusters import gpu_stack
 from testbed.scenario.manifests import pod, pod_spec, task, training_job

@@ -88,6 +88,9 @@ def test_a_printed_cluster_is_played_and_others_are_refused(
     assert nodes[0]["metadata"] == {"name": "n", "labels": {"a": "b"}}
     assert nodes[0]["status"] == {"capacity": {"cpu": "4"}, "allocatable": {"cpu": "4"}}
     assert others == [{"kind": "Queue", "metadata": {"name": "q"}, "spec": {}}]
+    printed.write_text(yaml.safe_dump({"kind": "Node", "metadata": "n"}))
+    assert main(["try", "-f", str(printed)]) == 2
+    assert "has a Node without metadata.name" in capsys.readouterr().err
     printed.write_text(yaml.safe_dump({"kind": "Pod", "metadata": {"name": "p"}}))
     assert main(["try", "-f", str(printed)]) == 2
     assert "has an object of kind 'Pod'; print it with kubectl get" in capsys.readouterr().err

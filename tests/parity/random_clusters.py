@@ -38,7 +38,7 @@ from bireme.kube.cluster_state import ClusterState
 from bireme.kube.plans import Member, PlanFacts
 from bireme.kube.training_jobs import JobFacts
 from bireme.testing import a_node
-from testbed.controlplane.nodes import GPU, RACK, ZONE
+from bireme_lab.embedded.fake_nodes import GPU, RACK, ZONE
 from testbed.objects import facts
 from testbed.objects.facts import node_manifest, served, through_the_wire
 from testbed.scenario.manifests import Manifest, pod_group, priority_class

@@ -10,7 +10,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from testbed.controlplane.nodes import RACK
+from bireme_lab.embedded.fake_nodes import RACK
 from testbed.history.amounts import GPU
 from testbed.history.observed import ENDED, ObservedCluster
 from testbed.history.records import Key

@@ -19,7 +19,7 @@ import random
 from collections.abc import Iterable
 from typing import Any, Final
 
-from testbed.controlplane.nodes import HOSTNAME_LABEL, RACK
+from bireme_lab.embedded.fake_nodes import HOSTNAME_LABEL, RACK
 from tools.demo.workload import (
     Cue,
     Submission,

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from testbed.controlplane.nodes import GPU
+from bireme_lab.embedded.fake_nodes import GPU
 
 Manifest = dict[str, Any]
 Part = Literal["", "elastic", "reserved", "short", "long", "urgent", "never fits", "fails once"]

@@ -14,11 +14,10 @@ import yaml
 from bireme.cli.arguments import UsageError, whole
 from bireme.kube import names
 from bireme_lab.embedded.api.errors import Object
+from bireme_lab.embedded.fake_nodes import fake_nodes
 from bireme_lab.embedded.installation import EmbeddedInstallation
 
 _KINDS: Final = ("Node", "Queue", "PriorityClass")
-_GPU: Final = "nvidia.com/gpu"
-_MACHINE: Final = {"cpu": "96", "memory": "1Ti", "pods": "110", "ephemeral-storage": "2Ti"}
 _RACKS: Final = 4
 _DEFAULT_QUEUE: Final[Object] = {
     "apiVersion": names.API_VERSION,
@@ -58,7 +57,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     if options.file is None:
-        nodes, remainder = fake_nodes(options.nodes, options.gpus), [dict(_DEFAULT_QUEUE)]
+        racks = min(_RACKS, options.nodes)
+        nodes, remainder = fake_nodes(options.nodes, options.gpus, racks), [dict(_DEFAULT_QUEUE)]
     else:
         nodes, remainder = read_cluster(options.file)
     with contextlib.suppress(KeyboardInterrupt):
@@ -98,24 +98,6 @@ def _say(text: str) -> None:
     sys.stdout.flush()
 
 
-def fake_nodes(count: int, gpus: int) -> list[Object]:
-    """Return Node manifests, in racks of equal shares."""
-    amounts = {**_MACHINE, **({_GPU: str(gpus)} if gpus else {})}
-    nodes = []
-    for index in range(count):
-        name = f"gpu-{index:02}"
-        labels = {
-            "kubernetes.io/hostname": name,
-            "topology.bireme.dev/rack": f"rack-{index * _RACKS // count}",
-        }
-        if gpus:
-            labels["nvidia.com/gpu.product"] = "NVIDIA-H100-80GB-HBM3"
-        status = {"capacity": dict(amounts), "allocatable": dict(amounts)}
-        meta = {"name": name, "labels": labels}
-        nodes.append({"apiVersion": "v1", "kind": "Node", "metadata": meta, "status": status})
-    return nodes
-
-
 def read_cluster(path: Path) -> tuple[list[Object], list[Object]]:
     """Return the nodes and the other objects of a file that kubectl printed.
 
@@ -134,6 +116,9 @@ def read_cluster(path: Path) -> tuple[list[Object], list[Object]]:
                 f"argument --file: {path} has an object of kind {kind!r}; print it with "
                 "kubectl get nodes,queues,priorityclasses -o yaml"
             )
+        meta = obj.get("metadata")
+        if not isinstance(meta, dict) or not meta.get("name"):
+            raise UsageError(f"argument --file: {path} has a {kind} without metadata.name")
         bare = _bare(obj)
         if kind == "Node":
             bare["status"] = {

@@ -5,17 +5,9 @@ from typing import Any
 
 import pytest
 
+from bireme_lab.embedded.fake_nodes import GPU, GPU_PRODUCT, HOSTNAME_LABEL, RACK
 from testbed.controlplane.kwokctl import STAGES
-from testbed.controlplane.nodes import (
-    GPU,
-    GPU_PRODUCT,
-    HOSTNAME_LABEL,
-    RACK,
-    fake_nodes,
-    is_usable,
-    nodes_manifest,
-    repelling,
-)
+from testbed.controlplane.nodes import fake_nodes, is_usable, nodes_manifest, repelling
 
 
 def test_nodes_fill_racks_in_equal_shares() -> None:

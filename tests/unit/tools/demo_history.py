@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from testbed.controlplane.nodes import HOSTNAME_LABEL, RACK
+from bireme_lab.embedded.fake_nodes import HOSTNAME_LABEL, RACK
 from testbed.history.amounts import GPU
 from testbed.history.builder import HistoryBuilder, meta, pod
 from testbed.history.records import Change
