@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
-from bireme_lab.embedded.api import errors, schemas
+from bireme_lab.embedded.api import bodies, errors, models, schemas
 from bireme_lab.embedded.api.errors import Faults, Object, bad_request
 from bireme_lab.embedded.api.field_sets import MergeShape
 from bireme_lab.embedded.api.requests import ApiRequest, ApiUser
@@ -87,7 +87,7 @@ class Admission:
         schema = self.schema_of(resource)
         if mode == "Ignore" or schema is None or not request.query.get("fieldValidation"):
             return []
-        rest = {k: v for k, v in content.items() if k not in ("apiVersion", "kind", "metadata")}
+        rest = {k: v for k, v in content.items() if k not in schemas.HEAD}
         _, unknown = schemas.prune(rest, schema)
         texts = [f'unknown field "{path}"' for path in unknown]
         if texts and mode == "Strict":
@@ -112,8 +112,8 @@ class Admission:
         """Return ``new`` pruned and with its defaults."""
         schema = self.schema_of(resource)
         if schema is not None:
-            rest = {k: v for k, v in new.items() if k not in ("apiVersion", "kind", "metadata")}
-            head = {k: v for k, v in new.items() if k in ("apiVersion", "kind", "metadata")}
+            rest = {k: v for k, v in new.items() if k not in schemas.HEAD}
+            head = {k: v for k, v in new.items() if k in schemas.HEAD}
             if resource.is_custom:
                 rest = schemas.with_defaults(rest, schema)
             rest, _ = schemas.prune(rest, schema)
@@ -142,14 +142,31 @@ class Admission:
             _validate_name(obj["metadata"], faults, is_segment=resource.group == _RBAC)
         _validate_labels(obj["metadata"], faults)
         if resource.schema is not None:
-            rest = {k: v for k, v in obj.items() if k not in ("apiVersion", "kind", "metadata")}
+            rest = {k: v for k, v in obj.items() if k not in schemas.HEAD}
             schemas.validate(rest, resource.schema, faults)
             if not faults.causes:
                 self.rules(resource, obj, attempt.old, faults)
         elif (behaviour := self.behaviours.get(resource.path)) is not None:
+            _require_fields(resource, obj, faults)
             behaviour.validate(obj, attempt.old, faults)
         if faults.causes:
             raise errors.invalid(resource.subject(attempt.key[1]), faults.causes)
+
+
+def complete_object(request: ApiRequest, resource: ResourceKind) -> Object:
+    """Return the object in the body of a request; 422 where required fields lack."""
+    obj, faults = bodies.decode_object(request, resource), Faults()
+    _require_fields(resource, obj, faults)
+    if faults.causes:
+        raise errors.invalid(resource.subject(""), faults.causes)
+    return obj
+
+
+def _require_fields(resource: ResourceKind, obj: Object, faults: Faults) -> None:
+    """Add the required fields that an object of one of Kubernetes' kinds lacks."""
+    model = models.model_of(resource)
+    for path in () if model is None else models.missing_fields(model, obj):
+        faults.required(path)
 
 
 def _with(attempt: Attempt, obj: Object | None) -> Attempt:

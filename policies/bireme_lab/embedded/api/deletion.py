@@ -4,11 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from bireme_lab.embedded.api import apply, errors
+from bireme_lab.embedded.api import apply, bodies, errors
 from bireme_lab.embedded.api.admission import Admission, Attempt
 from bireme_lab.embedded.api.errors import Object
 from bireme_lab.embedded.api.reading import StoreReader
-from bireme_lab.embedded.api.requests import ApiAnswer, ApiRequest, RequestPath, decode_body
+from bireme_lab.embedded.api.requests import ApiAnswer, ApiRequest, RequestPath
 from bireme_lab.embedded.api.resources import ResourceKind
 from bireme_lab.embedded.api.store import Key, Store
 
@@ -28,11 +28,7 @@ class Deleter:
     def delete_one(
         self, request: ApiRequest, resource: ResourceKind, target: RequestPath
     ) -> ApiAnswer:
-        options = decode_body(request) if request.body else {}
-        for name in ("gracePeriodSeconds", "propagationPolicy"):
-            if name in request.query:
-                value = request.query[name]
-                options[name] = int(value) if name.startswith("grace") else value
+        options = bodies.decode_options(request)
         is_dry_run = request.is_dry_run or bool(options.get("dryRun"))
         old = self.reader.find(resource, target.key)
         subject = resource.subject(target.name)
@@ -96,7 +92,7 @@ class Deleter:
     def delete_all(
         self, request: ApiRequest, resource: ResourceKind, target: RequestPath
     ) -> ApiAnswer:
-        options = decode_body(request) if request.body else {}
+        options = bodies.decode_options(request)
         hit = self.store.select(resource.path, self.reader.selector(request, resource, target))
         for obj in hit:
             key = (obj["metadata"].get("namespace", ""), obj["metadata"]["name"])

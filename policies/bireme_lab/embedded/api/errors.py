@@ -144,8 +144,10 @@ class Faults:
     causes: list[Cause] = field(default_factory=list)
 
     def add(self, path: str, reason: str, message: str) -> None:
-        """Add a fault; ``reason`` is one of the API's, such as FieldValueInvalid."""
-        self.causes.append(Cause(path, reason, message))
+        """Add a fault, once; ``reason`` is one of the API's, such as FieldValueInvalid."""
+        cause = Cause(path, reason, message)
+        if cause not in self.causes:
+            self.causes.append(cause)
 
     def required(self, path: str, detail: str = "") -> None:
         self.add(path, "FieldValueRequired", "Required value" + (f": {detail}" if detail else ""))

@@ -8,7 +8,7 @@ from typing import Any, Final, Self
 import msgspec
 from aiohttp import web
 
-from bireme_lab.embedded.api.errors import Object
+from bireme_lab.embedded.api.errors import ApiRefusal, Object
 from bireme_lab.embedded.api.reading import WatchStart
 from bireme_lab.embedded.api.requests import ADMIN, ApiAnswer, ApiRequest, ApiUser
 from bireme_lab.embedded.api.server import ApiServer
@@ -55,6 +55,9 @@ class ApiHttpServer:
             await self._runner.cleanup()
 
     async def _serve(self, incoming: web.Request) -> web.StreamResponse:
+        if self._is_from_page(incoming):
+            text = "the embedded API server answers programs on this machine, no pages of browsers"
+            return _encoded(ApiAnswer(403, ApiRefusal(403, "Forbidden", text).to_object()))
         user = self._user(incoming)
         if user is None:
             return _encoded(ApiAnswer(401, _UNAUTHORIZED))
@@ -73,6 +76,11 @@ class ApiHttpServer:
             return await self._watch(incoming, answer)
         return _encoded(answer)
 
+    def _is_from_page(self, incoming: web.Request) -> bool:
+        """Return whether a page in a browser sends a request: it would act as the administrator."""
+        host = incoming.host.rpartition(":")[0] or incoming.host
+        return "Origin" in incoming.headers or host not in ("localhost", self.host)
+
     def _user(self, incoming: web.Request) -> ApiUser | None:
         """Return who sends a request; None for a token that nobody has."""
         scheme, _, token = incoming.headers.get("Authorization", "").partition(" ")
@@ -88,15 +96,15 @@ class ApiHttpServer:
     async def _watch(self, incoming: web.Request, start: WatchStart) -> web.StreamResponse:
         """Stream the changes that a watch wants, until its time is over or the client is gone."""
         lines: asyncio.Queue[bytes] = asyncio.Queue()
-        collection = self.api.store.collection(start.resource.path)
         feed = Feed(start, lines.put_nowait)
         for obj in start.initial:
             feed.send("ADDED", start.form(obj))
-        for change in collection.since(start.since):
+        for change in start.changes:
             feed.change(change)
         if start.marks_initial_end:
             feed.bookmark(self.api.store.version, _INITIAL_END)
-        collection.subscribers.append(feed.change)
+        subscribers = self.api.store.collection(start.resource.path).subscribers
+        subscribers.append(feed.change)
         response = web.StreamResponse(headers={"Content-Type": _JSON})
         response.enable_chunked_encoding()
         await response.prepare(incoming)
@@ -112,7 +120,7 @@ class ApiHttpServer:
         except (TimeoutError, ConnectionResetError):
             pass  # the end of every watch: its time, or the client hung up
         finally:
-            collection.subscribers.remove(feed.change)
+            subscribers.remove(feed.change)
         return response
 
 
@@ -146,15 +154,7 @@ class Feed:
         self._put(msgspec.json.encode({"type": kind, "object": obj}) + b"\n")
 
 
-_UNAUTHORIZED: Final[Object] = {
-    "kind": "Status",
-    "apiVersion": "v1",
-    "metadata": {},
-    "status": "Failure",
-    "message": "Unauthorized",
-    "reason": "Unauthorized",
-    "code": 401,
-}
+_UNAUTHORIZED: Final = ApiRefusal(401, "Unauthorized", "Unauthorized").to_object()
 
 
 def _encoded(answer: ApiAnswer) -> web.Response:

@@ -8,12 +8,15 @@ import importlib
 import re
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final, Union, get_args, get_origin
 
-from pydantic import BaseModel
+import msgspec
+from pydantic import BaseModel, StrictStr, ValidationError, create_model
 
+from bireme_lab.embedded.api.errors import shown
 from bireme_lab.embedded.api.resources import ResourceKind
 from bireme_lab.embedded.api.schemas import Schema
 
@@ -51,6 +54,86 @@ def model(name: str) -> type[BaseModel] | None:
         return None
     of_kind: type[BaseModel] = getattr(hit, name)
     return of_kind
+
+
+@cache
+def head_model() -> type[BaseModel]:
+    """Return a model of the fields that objects of all kinds have."""
+    meta: Any = model("V1ObjectMeta")
+    fields: dict[str, Any] = {
+        "apiVersion": (StrictStr | None, None),
+        "kind": (StrictStr | None, None),
+        "metadata": (meta | None, None),
+    }
+    return create_model("Head", **fields)
+
+
+@dataclass(frozen=True, slots=True)
+class TypeFault:
+    """A field that has another type than that of its kind.
+
+    Attributes:
+        types: Names of the types that it may have.
+    """
+
+    path: str
+    types: tuple[str, ...]
+    value: Any
+
+    def __str__(self) -> str:
+        return f"{self.path} must be {' or '.join(self.types)}, not {shown(self.value)}"
+
+
+def type_faults(model: type[BaseModel], value: Any) -> list[TypeFault]:
+    """Return the fields of ``value`` with another type than the model's."""
+    faults: dict[str, TypeFault] = {}
+    for place, kind, part in _errors(model, value):
+        if kind in _UNTYPED or (kind == "string" and _is_amount(place, part)):
+            continue
+        path = _path(place[:-1] if _UNION_MEMBER.match(str(place[-1])) else place)
+        types = faults[path].types if path in faults else ()
+        faults[path] = TypeFault(path, tuple(dict.fromkeys((*types, _TYPES[kind]))), part)
+    return list(faults.values())
+
+
+def missing_fields(model: type[BaseModel], value: Any) -> list[str]:
+    """Return the paths of required fields that ``value`` lacks."""
+    return [_path(place) for place, kind, _ in _errors(model, value) if kind == "missing"]
+
+
+def _errors(model: type[BaseModel], value: Any) -> Iterator[tuple[tuple[Any, ...], str, Any]]:
+    """Yield place, first word of pydantic's type of error, and the value there."""
+    try:
+        model.model_validate_json(msgspec.json.encode(value), strict=True)
+    except ValidationError as invalid:
+        for error in invalid.errors(include_url=False, include_context=False):
+            yield error["loc"], error["type"].partition("_")[0], error["input"]
+
+
+def _is_amount(place: tuple[Any, ...], value: Any) -> bool:
+    return place[-2:-1] != () and place[-2] in _AMOUNTS and type(value) in (int, float)
+
+
+def _path(place: tuple[Any, ...]) -> str:
+    parts = (f"[{each}]" if isinstance(each, int) else f".{each}" for each in place)
+    return "".join(parts).removeprefix(".")
+
+
+_UNTYPED: Final = ("missing", "extra")
+"""Errors that are not about types: defaults may fill the one, and pruning drops the other."""
+_UNION_MEMBER: Final = re.compile(r"(int|float|str|bytes|bool|(dict|list)\[.*\])$")
+_TYPES: Final[Mapping[str, str]] = {
+    "string": "a string",
+    "bytes": "a string",
+    "int": "an integer",
+    "float": "a number",
+    "bool": "a boolean",
+    "list": "a list",
+    "dict": "an object",
+    "model": "an object",
+    "datetime": "a time such as 2030-01-01T00:00:00Z",
+}
+"""Names of types, by the first word of pydantic's type of error."""
 
 
 @cache

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import jsonpatch
 
-from bireme_lab.embedded.api.errors import ApiRefusal, Object, bad_request
+from bireme_lab.embedded.api.errors import ApiRefusal, Object, bad_request, shown
 
 JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"
@@ -83,11 +83,13 @@ def merge_strategic(target: Any, patch: Any, name: str = "") -> Any:
         target = {}
     merged = dict(target)
     if _RETAIN_KEYS in patch:
+        _require_list(_RETAIN_KEYS, patch[_RETAIN_KEYS])
         merged = {key: merged[key] for key in merged if key in patch[_RETAIN_KEYS]}
     for key, value in patch.items():
         if key in (_DIRECTIVE, _RETAIN_KEYS) or key.startswith(_ORDER_PREFIX):
             continue
         if key.startswith(_DELETE_PREFIX):
+            _require_list(key, value)
             of = key.removeprefix(_DELETE_PREFIX)
             merged[of] = [each for each in merged.get(of, ()) if each not in value]
         elif value is None:
@@ -97,6 +99,7 @@ def merge_strategic(target: Any, patch: Any, name: str = "") -> Any:
     for key, order in patch.items():
         of = key.removeprefix(_ORDER_PREFIX)
         if key.startswith(_ORDER_PREFIX) and isinstance(merged.get(of), list):
+            _require_list(key, order)
             merged[of] = _in_order(merged[of], order, of)
     return merged
 
@@ -108,11 +111,13 @@ def _merge_list(target: list[Any], patch: list[Any], name: str) -> list[Any]:
     directives = [each for each in patch if isinstance(each, dict) and _DIRECTIVE in each]
     if key is None or any(each == {_DIRECTIVE: "replace"} for each in directives):
         return [deepcopy(each) for each in patch if each not in directives]
-    if name == "ports" and not all("containerPort" in e for e in (*target, *patch)):
+    if name == "ports" and not all(
+        "containerPort" in each for each in (*target, *patch) if isinstance(each, dict)
+    ):
         key = "port"  # the ports of a Service
     merged = list(target)
     for each in patch:
-        if key not in each:
+        if not isinstance(each, dict) or key not in each:
             raise bad_request(f"map: {each} does not contain declared merge key: {key}")
         place = next((i for i, old in enumerate(merged) if old.get(key) == each[key]), None)
         if each.get(_DIRECTIVE) == "delete":
@@ -122,6 +127,11 @@ def _merge_list(target: list[Any], patch: list[Any], name: str) -> list[Any]:
         else:
             merged[place] = merge_strategic(merged[place], each)
     return merged
+
+
+def _require_list(directive: str, value: Any) -> None:
+    if not isinstance(value, list):
+        raise bad_request(f"{directive} must be a list, not {shown(value)}")
 
 
 def _in_order(items: list[Any], order: list[Any], name: str) -> list[Any]:

@@ -11,7 +11,7 @@ from bireme_lab.embedded.api.errors import ApiRefusal, Object
 from bireme_lab.embedded.api.object_selectors import Selector
 from bireme_lab.embedded.api.requests import ApiAnswer, ApiRequest, RequestPath
 from bireme_lab.embedded.api.resources import ResourceKind
-from bireme_lab.embedded.api.store import Key, Store
+from bireme_lab.embedded.api.store import Key, Store, StoreChange
 from bireme_lab.embedded.api.tables import table
 
 _MAX_PAGES: Final = 64
@@ -22,15 +22,15 @@ class WatchStart:
     """A watch that the carrier has to serve.
 
     Attributes:
-        since: The version after which changes are sent.
         initial: Objects that are sent first, as ADDED.
+        changes: Those after the version from which the client watches.
         form: Makes of an object what is sent.
     """
 
     resource: ResourceKind
     selector: Selector
-    since: int
     initial: tuple[Object, ...]
+    changes: tuple[StoreChange, ...]
     sends_bookmarks: bool
     marks_initial_end: bool
     timeout_seconds: float
@@ -69,7 +69,7 @@ class StoreReader:
         else:
             selector = self.selector(request, resource, target)
             version, rest = self.store.version, self.store.select(resource.path, selector)
-        limit = int(request.query.get("limit") or 0)
+        limit = request.number("limit") or 0
         page, rest = (rest[:limit], rest[limit:]) if limit else (rest, [])
         meta: Object = {"resourceVersion": str(version)}
         if rest:
@@ -105,10 +105,9 @@ class StoreReader:
     def watch(self, request: ApiRequest, resource: ResourceKind, target: RequestPath) -> WatchStart:
         selector = self.selector(request, resource, target)
         query = request.query
-        version = query.get("resourceVersion") or ""
         wants_initial = query.get("sendInitialEvents") == "true"
         initial: tuple[Object, ...] = ()
-        since = int(version or 0)
+        since = request.number("resourceVersion") or 0
         if wants_initial or since == 0:
             initial = tuple(self.store.select(resource.path, selector))
             since = self.store.version
@@ -118,11 +117,11 @@ class StoreReader:
         return WatchStart(
             resource,
             selector,
-            since,
             initial,
+            tuple(self.store.collection(resource.path).since(since)),
             sends_bookmarks=query.get("allowWatchBookmarks") in ("1", "true"),
             marks_initial_end=wants_initial,
-            timeout_seconds=float(query.get("timeoutSeconds") or 1800),
+            timeout_seconds=request.number("timeoutSeconds") or 1800,
             form=self.form(request, resource),
         )
 

@@ -5,10 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import msgspec
-import yaml
-
-from bireme_lab.embedded.api import protobuf
 from bireme_lab.embedded.api.errors import Object, bad_request, no_resource
 from bireme_lab.embedded.api.store import Key
 
@@ -94,6 +90,17 @@ class ApiRequest:
     def is_watch(self) -> bool:
         return self.query.get("watch") in ("1", "true")
 
+    def number(self, name: str) -> int | None:
+        """Return a number of the query, None where it is not there; 400 for other texts."""
+        text = self.query.get(name)
+        if not text:
+            return None
+        if not text.isascii() or not text.isdigit():
+            raise bad_request(
+                f'the parameter {name} must be a number that is not negative, not "{text}"'
+            )
+        return int(text)
+
     @property
     def manager(self) -> str:
         """The field manager: as stated, else the first word of the user agent."""
@@ -113,18 +120,3 @@ class ApiAnswer:
     body: Any
     warnings: list[str] = field(default_factory=list)
     retry_after_seconds: int | None = None
-
-
-def decode_body(request: ApiRequest) -> Any:
-    """Return the object in the body of a request; 400 for one that cannot be read."""
-    if not request.body:
-        return {}
-    if request.content_type == protobuf.CONTENT_TYPE:
-        kind = "DeleteOptions" if request.method == "DELETE" else ""
-        return protobuf.decode(request.body, kind)
-    try:
-        if "yaml" in request.content_type:
-            return yaml.safe_load(request.body)
-        return msgspec.json.decode(request.body)
-    except (msgspec.DecodeError, yaml.YAMLError) as error:
-        raise bad_request(f"couldn't get version/kind; json parse error: {error}") from error

@@ -16,7 +16,7 @@ _UNKNOWN: Final = "x-kubernetes-preserve-unknown-fields"
 _INT_OR_STRING: Final = "x-kubernetes-int-or-string"
 _EMBEDDED: Final = "x-kubernetes-embedded-resource"
 _EMBEDDED_FIELDS: Final = ("apiVersion", "kind", "metadata")
-_TYPES: Final[Mapping[str, tuple[type, ...]]] = {
+TYPES: Final[Mapping[str, tuple[type, ...]]] = {
     "object": (dict,),
     "array": (list,),
     "string": (str,),
@@ -120,7 +120,7 @@ def _validate_type(value: Any, schema: Schema, faults: Faults, path: str) -> boo
     desired = schema.get("type", "")
     if not desired:
         return True
-    is_right = isinstance(value, _TYPES[desired])
+    is_right = isinstance(value, TYPES[desired])
     if isinstance(value, bool) and desired != "boolean":
         is_right = False
     if desired == "integer" and isinstance(value, float) and value.is_integer():
@@ -139,7 +139,7 @@ def _type_name(value: Any) -> str:
     if value is None:
         return "null"
     for name in ("boolean", "string", "integer", "number", "array", "object"):
-        if isinstance(value, _TYPES[name]):
+        if isinstance(value, TYPES[name]):
             return name
     return type(value).__name__
 
@@ -152,7 +152,7 @@ def _validate_text(value: str, schema: Schema, faults: Faults, path: str) -> Non
         phrase = f"{path} in body should be at least {minimum} chars long"
         faults.invalid(path, value, phrase)
     pattern = schema.get("pattern")
-    if pattern is not None and not _pattern(pattern).search(value):
+    if pattern is not None and not compile_pattern(pattern).search(value):
         faults.invalid(path, value, f"{path} in body should match '{pattern}'")
     if schema.get("format") == "date-time" and not _DATE_TIME.fullmatch(value):
         faults.invalid(path, value, f'{path} in body must be of type date-time: "{value}"')
@@ -161,7 +161,8 @@ def _validate_text(value: str, schema: Schema, faults: Faults, path: str) -> Non
 _DATE_TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
 
 
-def _pattern(pattern: str) -> re.Pattern[str]:
+def compile_pattern(pattern: str) -> re.Pattern[str]:
+    """Return the pattern of a schema, which is one of RE2, in Python's form."""
     # RE2's \z is Python's \Z; the other constructs in use are alike.
     return re.compile(pattern.replace(r"\z", r"\Z"))
 

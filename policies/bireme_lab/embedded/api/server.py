@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, TypeAlias
 
-from bireme_lab.embedded.api import apply, errors, openapi, patches
-from bireme_lab.embedded.api.admission import Admission, Attempt
+from bireme_lab.embedded.api import apply, bodies, errors, openapi, patches
+from bireme_lab.embedded.api.admission import Admission, Attempt, complete_object
 from bireme_lab.embedded.api.apply import Manager
 from bireme_lab.embedded.api.deletion import Deleter
 from bireme_lab.embedded.api.errors import ApiRefusal, Faults, Object, bad_request
@@ -20,9 +20,9 @@ from bireme_lab.embedded.api.requests import (
     ApiRequest,
     ApiUser,
     RequestPath,
-    decode_body,
 )
 from bireme_lab.embedded.api.resources import ResourceKind, ResourceKinds
+from bireme_lab.embedded.api.schemas import HEAD
 from bireme_lab.embedded.api.store import Key, Store
 
 _VERSION: Final = {
@@ -95,7 +95,7 @@ class ApiServer:
             review = self.reviews.get(resource.path)
             if review is None or verb != "create":
                 raise errors.no_resource()
-            return ApiAnswer(201, review(request, decode_body(request)))
+            return ApiAnswer(201, review(request, complete_object(request, resource)))
         verbs: dict[
             str, Callable[[ApiRequest, ResourceKind, RequestPath], ApiAnswer | WatchStart]
         ] = {
@@ -140,7 +140,7 @@ class ApiServer:
     def _create(
         self, request: ApiRequest, resource: ResourceKind, target: RequestPath
     ) -> ApiAnswer:
-        content = _content(request, resource)
+        content = _content(request, resource, target.subresource)
         meta = content.setdefault("metadata", {})
         if resource.is_namespaced and not target.namespace:
             raise bad_request("an empty namespace may not be set during creation")
@@ -213,7 +213,7 @@ class ApiServer:
             "apiVersion": resource.group_version,
             "kind": resource.kind,
             "metadata": meta,
-            **{k: v for k, v in content.items() if k not in ("apiVersion", "kind", "metadata")},
+            **{k: v for k, v in content.items() if k not in HEAD},
         }
         # A kubelet registers its node with what it has.
         if "status" in resource.subresources and resource.path != _NODES:
@@ -223,7 +223,7 @@ class ApiServer:
     def _update(
         self, request: ApiRequest, resource: ResourceKind, target: RequestPath
     ) -> ApiAnswer:
-        content = _content(request, resource)
+        content = _content(request, resource, target.subresource)
         old = self.store.get(resource.path, target.key)
         if old is None:
             raise errors.not_found(resource.subject(target.name))
@@ -325,7 +325,7 @@ class ApiServer:
             "apiVersion": resource.group_version,
             "kind": resource.kind,
             "metadata": meta,
-            **{k: v for k, v in content.items() if k not in ("apiVersion", "kind", "metadata")},
+            **{k: v for k, v in content.items() if k not in HEAD},
         }
         if "status" in resource.subresources:
             new.pop("status", None)
@@ -344,7 +344,7 @@ class ApiServer:
         if old is None:
             raise errors.not_found(resource.subject(target.name))
         original = scale_of(old) if target.subresource == "scale" else old
-        content = decode_body(request)
+        content = bodies.decode(request)
         match request.content_type.partition(";")[0]:
             case patches.JSON_PATCH:
                 new = patches.patch_json(original, content)
@@ -359,6 +359,7 @@ class ApiServer:
                     f"include: {types}"
                 )
                 raise ApiRefusal(415, "UnsupportedMediaType", f"{message} (not {other})")
+        new = bodies.typed(new, resource, target.subresource)
         meta = new.setdefault("metadata", {})
         stated = content.get("metadata") if isinstance(content, dict) else None
         if not (stated or {}).get("resourceVersion") and not isinstance(content, list):
@@ -375,7 +376,7 @@ class ApiServer:
                 "PatchOptions.meta.k8s.io is invalid: fieldManager: Required value: is required "
                 "for apply patch"
             )
-        content = decode_body(request)
+        content = bodies.decode_object(request, resource)
         for name, desired in (("apiVersion", resource.group_version), ("kind", resource.kind)):
             if content.get(name) != desired:
                 raise bad_request(f"invalid object type: {name} must be {desired}")
@@ -389,11 +390,7 @@ class ApiServer:
             return self._store_new(request, resource, target.key, content, manager=manager)
         owner = Manager(manager, "Apply", resource.group_version, target.subresource)
         if target.subresource == "status":
-            content = {
-                k: v
-                for k, v in content.items()
-                if k in ("apiVersion", "kind", "metadata", "status")
-            }
+            content = {k: v for k, v in content.items() if k in (*HEAD, "status")}
         elif "status" in resource.subresources:
             content = {k: v for k, v in content.items() if k != "status"}
         stated = content.get("metadata", {})
@@ -458,10 +455,8 @@ _WITH_GENERATION: Final = frozenset(
 )
 
 
-def _content(request: ApiRequest, resource: ResourceKind) -> Object:
-    content = decode_body(request)
-    if not isinstance(content, dict):
-        raise bad_request("the request body is no object")
+def _content(request: ApiRequest, resource: ResourceKind, subresource: str) -> Object:
+    content = bodies.decode_object(request, resource, subresource)
     kind, version = content.get("kind"), content.get("apiVersion")
     is_scale = kind == "Scale"
     if kind and kind != resource.kind and not is_scale:

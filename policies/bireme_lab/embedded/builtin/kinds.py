@@ -7,7 +7,7 @@ from bireme_lab.embedded.api import kinds
 from bireme_lab.embedded.api.admission import Behaviour
 from bireme_lab.embedded.api.errors import Faults, Object
 from bireme_lab.embedded.api.object_selectors import matches_labels
-from bireme_lab.embedded.builtin import jobs
+from bireme_lab.embedded.builtin import definitions, jobs
 from bireme_lab.embedded.builtin.plain import Complete, PlainBehaviour, Validate, filled
 from bireme_lab.embedded.builtin.pods import PodBehaviour, complete_spec, validate_spec
 
@@ -32,9 +32,9 @@ def _node(obj: Object, _: Object | None) -> Object:
     obj = filled(obj, spec={}, status={})
     spec = obj["spec"]
     # The node controller taints a cordoned node; here it happens with the write.
-    taints = [t for t in spec.get("taints") or () if t["key"] != _UNSCHEDULABLE]
+    taints = [t for t in spec.get("taints") or () if t.get("key") != _UNSCHEDULABLE]
     if spec.get("unschedulable"):
-        had = next((t for t in spec.get("taints") or () if t["key"] == _UNSCHEDULABLE), None)
+        had = next((t for t in spec.get("taints") or () if t.get("key") == _UNSCHEDULABLE), None)
         taints.append(had or {"key": _UNSCHEDULABLE, "effect": "NoSchedule"})
     spec = {k: v for k, v in spec.items() if k != "taints"}
     return {**obj, "spec": {**spec, "taints": taints} if taints else spec}
@@ -130,29 +130,6 @@ def _claim(obj: Object, _: Object | None) -> Object:
     return {**obj, "spec": spec, "status": obj.get("status") or {"phase": "Pending"}}
 
 
-def _definition(obj: Object, old: Object | None) -> Object:
-    """Establish a new definition at once: its names conflict with nobody's."""
-    if old is not None:
-        return obj
-    place, spec = obj["metadata"]["creationTimestamp"], obj["spec"]
-    conditions = [
-        {
-            "type": kind,
-            "status": "True",
-            "reason": reason,
-            "message": message,
-            "lastTransitionTime": place,
-        }
-        for kind, reason, message in (
-            ("NamesAccepted", "NoConflicts", "no conflicts found"),
-            ("Established", "InitialNamesAccepted", "the initial names have been accepted"),
-        )
-    ]
-    stored = [version["name"] for version in spec["versions"] if version.get("storage")]
-    status = {"conditions": conditions, "acceptedNames": spec["names"], "storedVersions": stored}
-    return {**obj, "status": status}
-
-
 _PLAIN: Final[Mapping[str, tuple[Complete, Validate]]] = {
     kinds.NAMESPACES: (_namespace, lambda *_: None),
     kinds.NODES: (_node, lambda *_: None),
@@ -161,7 +138,7 @@ _PLAIN: Final[Mapping[str, tuple[Complete, Validate]]] = {
     kinds.BUDGETS: (_budget, lambda *_: None),
     "/api/v1/secrets": (_secret, lambda *_: None),
     "/api/v1/persistentvolumeclaims": (_claim, lambda *_: None),
-    kinds.DEFINITIONS: (_definition, lambda *_: None),
+    kinds.DEFINITIONS: (definitions.complete, definitions.validate),
     kinds.STATEFUL_SETS: (_replicas, _check_replicas),
     kinds.REPLICA_SETS: (_replicas, _check_replicas),
     kinds.DEPLOYMENTS: (_replicas, _check_replicas),

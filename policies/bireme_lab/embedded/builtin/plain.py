@@ -30,30 +30,10 @@ class PlainBehaviour:
         return self.defaults(obj, old)
 
     def validate(self, obj: Object, old: Object | None, faults: Faults) -> None:
-        if self.schema is not None:
-            check_types(obj, self.schema, faults)
         self.checks(obj, old, faults)
 
     def grace_seconds(self, obj: Object, desired: int | None) -> int:
         return 0
-
-
-def check_types(value: Any, schema: Schema, faults: Faults, path: str = "") -> None:
-    """Add the required fields that lack, below the object's ``spec`` and its other parts."""
-    if isinstance(value, dict):
-        properties, extra = schema.get("properties", {}), schema.get("additionalProperties")
-        for name in schema.get("required", ()):
-            if value.get(name) is None:
-                faults.required(f"{path}.{name}" if path else name)
-        for name, each in value.items():
-            if name == "metadata" and not path:
-                continue
-            of = properties.get(name, extra)
-            if isinstance(of, dict):
-                check_types(each, of, faults, f"{path}.{name}" if path else name)
-    elif isinstance(value, list) and isinstance(schema.get("items"), dict):
-        for index, each in enumerate(value):
-            check_types(each, schema["items"], faults, f"{path}[{index}]")
 
 
 def filled(obj: Object, **defaults: Any) -> Object:

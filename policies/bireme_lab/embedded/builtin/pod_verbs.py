@@ -1,11 +1,11 @@
 """Subresources of pods that are verbs: binding, eviction, log."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
-from bireme_lab.embedded.api import kinds
+from bireme_lab.embedded.api import bodies, kinds
 from bireme_lab.embedded.api.errors import ApiRefusal, Object, bad_request, conflict, precondition
-from bireme_lab.embedded.api.requests import ApiAnswer, ApiRequest, decode_body
+from bireme_lab.embedded.api.requests import ApiAnswer, ApiRequest
 from bireme_lab.embedded.api.resources import ResourceKind
 from bireme_lab.embedded.api.server import ApiServer
 from bireme_lab.embedded.api.store import Key
@@ -26,7 +26,7 @@ Handler = Callable[[ApiRequest, ResourceKind, Key, Object], ApiAnswer]
 
 def _binding(api: ApiServer) -> Handler:
     def bind(request: ApiRequest, resource: ResourceKind, key: Key, pod: Object) -> ApiAnswer:
-        body = decode_body(request)
+        body = bodies.decode_object(request, resource, "binding")
         subject, meta = resource.subject(key[1]), pod["metadata"]
         desired = (body.get("metadata") or {}).get("uid")
         if desired and desired != meta["uid"]:
@@ -65,7 +65,7 @@ def _binding(api: ApiServer) -> Handler:
 
 def _eviction(api: ApiServer) -> Handler:
     def evict(request: ApiRequest, resource: ResourceKind, key: Key, pod: Object) -> ApiAnswer:
-        body: dict[str, Any] = decode_body(request)
+        body = bodies.decode_object(request, resource, "eviction")
         options = body.get("deleteOptions") or {}
         subject, meta = resource.subject(key[1]), pod["metadata"]
         desired = (options.get("preconditions") or {}).get("uid")
@@ -137,8 +137,8 @@ def _log(logs: Mapping[str, str]) -> Handler:
             )
             raise bad_request(text)
         lines = logs.get(pod["metadata"]["uid"], "").splitlines(keepends=True)
-        if "tailLines" in request.query:
-            lines = lines[max(0, len(lines) - int(request.query["tailLines"])) :]
+        if (tail := request.number("tailLines")) is not None:
+            lines = lines[max(0, len(lines) - tail) :]
         return ApiAnswer(200, "".join(lines))
 
     return read

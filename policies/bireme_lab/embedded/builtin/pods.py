@@ -10,7 +10,7 @@ from bireme.kube.quantities import parse_quantity
 from bireme_lab.embedded.api import kinds, models
 from bireme_lab.embedded.api.errors import Faults, Object
 from bireme_lab.embedded.api.schemas import Schema
-from bireme_lab.embedded.builtin.plain import check_types, filled
+from bireme_lab.embedded.builtin.plain import filled
 
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _LABEL_WORDS: Final = (
@@ -74,8 +74,6 @@ class PodBehaviour:
     def validate(self, obj: Object, old: Object | None, faults: Faults) -> None:
         spec = obj.get("spec") or {}
         if old is None:
-            if self.schema is not None:
-                check_types({"spec": spec}, self.schema, faults)
             validate_spec(spec, faults, "spec")
         elif spec != old["spec"]:
             _validate_change(spec, old["spec"], faults)

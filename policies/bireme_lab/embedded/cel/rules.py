@@ -16,12 +16,13 @@ from bireme_lab.embedded.api.schemas import complete_root
 from bireme_lab.embedded.cel import values as cel_values
 
 _OLD: Final = re.compile(r"\boldSelf\b")
-_TYPES: Final = {
+REASONS: Final = {
     "FieldValueInvalid": "Invalid value",
     "FieldValueForbidden": "Forbidden",
     "FieldValueRequired": "Required value",
     "FieldValueDuplicate": "Duplicate value",
 }
+"""Words of the reasons that a rule may give."""
 _MAX_MESSAGE_BYTES: Final = 5 * 1024
 
 
@@ -86,7 +87,7 @@ def places(schema: Manifest, place: str = "") -> Iterator[tuple[str, int]]:
     for name, child in schema.get("properties", {}).items():
         yield from places(child, f"{place}.{name}".removeprefix("."))
     for key, suffix in (("items", "[]"), ("additionalProperties", "[*]")):
-        if key in schema:
+        if isinstance(schema.get(key), dict):
             yield from places(schema[key], f"{place}{suffix}")
 
 
@@ -133,7 +134,7 @@ def _faults_of_children(
             child, where = schema.get("properties", {}).get(name), place.field(name)
             if child is None:
                 child, where = schema.get("additionalProperties"), place.entry(name)
-            if child is not None:
+            if isinstance(child, dict):  # additionalProperties may be true
                 yield from _faults(child, where, new[name], before.get(name), is_same=is_same)
 
 
@@ -160,10 +161,6 @@ def _own_faults(
         values["oldSelf"] = cel_values.cel_value(old, schema)
     for index, rule in enumerate(rules):
         is_transition = bool(_OLD.search(rule["rule"]))
-        if rule.get("optionalOldSelf"):
-            raise NotImplementedError(
-                f"{place.schema}: optionalOldSelf is not built; write the rule without"
-            )
         if is_transition and old is None:
             continue
         fault = _fault(rule, schema, place.path, new, values)
@@ -194,7 +191,7 @@ def _fault(
             detail = f"{error} evaluating rule: {said or text}"
         return path or "<nil>", f"Invalid value: {json.dumps(kind)}: {detail}"
     detail = _message(rule, values) or said or f"failed rule: {text}"
-    word = _TYPES[rule.get("reason", "FieldValueInvalid")]
+    word = REASONS[rule.get("reason", "FieldValueInvalid")]
     shows_value = word in ("Invalid value", "Duplicate value") and kind not in ("object", "array")
     value = f": {json.dumps(new, ensure_ascii=False)}" if shows_value else ""
     place = f"{path}{rule.get('fieldPath', '')}".removeprefix(".")

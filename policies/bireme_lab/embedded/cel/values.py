@@ -30,15 +30,11 @@ _TYPES_OF_ROOT: Final = {
 
 def with_types_of_root(schema: Manifest) -> Manifest:
     """Return the schema of a root with the metadata that rules may read: names."""
-    return {**schema, "properties": {**schema["properties"], **_TYPES_OF_ROOT}}
+    return {**schema, "properties": {**schema.get("properties", {}), **_TYPES_OF_ROOT}}
 
 
 def cel_value(value: Any, schema: Manifest) -> Any:
-    """Return ``value`` as CEL sees it: doubles, and fields by their escaped names.
-
-    Raises:
-        NotImplementedError: the schema has a format whose type is not built.
-    """
+    """Return ``value`` as CEL sees it: doubles, and fields by their escaped names."""
     if isinstance(value, list):
         return [cel_value(each, schema.get("items", {})) for each in value]
     if isinstance(value, dict):
@@ -46,17 +42,15 @@ def cel_value(value: Any, schema: Manifest) -> Any:
             # Fields that the schema keeps without knowing them are invisible.
             known = schema["properties"]
             return {escape(k): cel_value(v, known[k]) for k, v in value.items() if k in known}
-        child = schema.get("additionalProperties", {})
+        extra = schema.get("additionalProperties")
+        child = extra if isinstance(extra, dict) else {}
         return {key: cel_value(each, child) for key, each in value.items()}
     if schema.get("type") == "number" and isinstance(value, int):
         return float(value)
-    match schema.get("format") if isinstance(value, str) else None:
-        case "date-time":
-            # The library takes no timestamps in. Reading the field is possible, comparing it is an
-            # error: a string in its place would be compared in silence.
-            return {"@type": "google.protobuf.Timestamp", "value": value}
-        case "duration" | "date" | "byte" as name:
-            raise NotImplementedError(f"format {name} has no CEL type here; build it in cel_value")
+    if schema.get("format") == "date-time" and isinstance(value, str):
+        # The library takes no timestamps in. Reading the field is possible, comparing it is an
+        # error: a string in its place would be compared in silence.
+        return {"@type": "google.protobuf.Timestamp", "value": value}
     return value
 
 

@@ -29,8 +29,12 @@ def test_a_definition_serves_its_kind_while_it_exists() -> None:
     define_all(api)
     job = done(api, "POST", JOBS, a_job())
     assert job["spec"]["runPolicy"]["backoffLimit"] == 3
+    done(api, "POST", QUEUES, {"metadata": {"name": "q"}, "spec": {}})
     done(api, "DELETE", f"{kinds.DEFINITIONS}/queues.bireme.dev")
     assert ask(api, "GET", QUEUES).code == 404
+    (definition,) = (crd.definition(kind) for kind in crd.KINDS if kind.plural == "queues")
+    done(api, "POST", kinds.DEFINITIONS, definition)
+    assert done(api, "GET", QUEUES)["items"] == []
 
 
 def test_schema_and_rules_of_a_kind_refuse_in_the_words_of_the_server() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from bireme_lab.embedded.api.reading import WatchStart
-from bireme_lab.embedded.api.requests import ApiRequest
+from bireme_lab.embedded.api.requests import ApiAnswer, ApiRequest
 from tests.unit.lab.embedded.requests import PODS, a_pod, an_api, ask, done
 
 MAPS = "/api/v1/namespaces/default/configmaps"
@@ -36,6 +36,14 @@ def test_what_is_created_gets_identity_and_defaults() -> None:
             {**a_pod("q"), "metadata": {"name": "q", "resourceVersion": "4"}},
             400,
             "resourceVersion should not be set on objects to be created",
+        ),
+        ("/api/v1/pods", a_pod("q"), 400, "an empty namespace may not be set during creation"),
+        (PODS, {**a_pod("q"), "spec": "x"}, 400, 'spec must be an object, not "x"'),
+        (
+            PODS,
+            a_pod("q", containers=[{"name": 1, "ports": [{"containerPort": "x"}]}]),
+            400,
+            "spec.containers[0].name must be a string, not 1; spec.containers[0].ports[0].contain",
         ),
         ("/api/v1/namespaces/default/widgets", a_pod("q"), 404, "could not find the requested"),
     ],
@@ -171,8 +179,24 @@ def test_a_watch_begins_where_a_list_ended() -> None:
     done(api, "POST", MAPS, {"metadata": {"name": "b"}})
     start = api.answer(ApiRequest("GET", MAPS, {"watch": "1", "resourceVersion": version}))
     assert isinstance(start, WatchStart)
-    changes = api.store.collection(start.resource.path).since(start.since)
-    assert [change.new and change.new["metadata"]["name"] for change in changes] == ["b"]
+    assert [change.object["metadata"]["name"] for change in start.changes] == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("query", "code", "words"),
+    [
+        ({"watch": "1", "resourceVersion": "1"}, 410, "too old resource version: 1 (2)"),
+        ({"watch": "1", "resourceVersion": "x"}, 400, "the parameter resourceVersion must be a"),
+        ({"limit": "-1"}, 400, 'the parameter limit must be a number that is not negative, not "-'),
+        ({"watch": "1", "timeoutSeconds": "1.5"}, 400, "the parameter timeoutSeconds must be a nu"),
+    ],
+)
+def test_reads_from_nowhere_are_refused(query: dict[str, str], code: int, words: str) -> None:
+    api = an_api()
+    api.store.collection("/api/v1/configmaps").oldest_version = 2
+    answer = api.answer(ApiRequest("GET", MAPS, query))
+    assert isinstance(answer, ApiAnswer)
+    assert (answer.code, answer.body["message"][: len(words)]) == (code, words)
 
 
 def test_a_table_has_the_cells_that_kubectl_prints() -> None:
