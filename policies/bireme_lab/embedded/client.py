@@ -94,8 +94,8 @@ class Client:
         changed = old.get("status") != condition["status"]
         since = self.timestamp() if changed else old.get("lastTransitionTime", self.timestamp())
         new = {"lastProbeTime": None, "lastTransitionTime": since, **condition}
-        remainder = [c for c in conditions if c["type"] != condition["type"]]
-        self.set_status(kinds.PODS, key, {**status, "conditions": [*remainder, new]})
+        others = [c for c in conditions if c["type"] != condition["type"]]
+        self.set_status(kinds.PODS, key, {**status, "conditions": [*others, new]})
 
     def set_status(self, path: str, key: Key, status: Mapping[str, Any]) -> None:
         """Replace the status of an object, if it still exists."""

@@ -82,8 +82,8 @@ def put(api: ApiServer, path: str, obj: Object) -> Object:
         ApiRequest("POST", path, body=msgspec.json.encode(obj), user_agent="embedded")
     )
     if not isinstance(answer, ApiAnswer) or answer.code >= 300:
-        phrase = answer.body.get("message") if isinstance(answer, ApiAnswer) else "a watch"
-        raise ValueError(f"{path} does not take {obj['metadata']['name']}: {phrase}")
+        message = answer.body.get("message") if isinstance(answer, ApiAnswer) else "a watch"
+        raise ValueError(f"{path} does not take {obj['metadata']['name']}: {message}")
     created: Object = answer.body
     return created
 
@@ -101,13 +101,13 @@ class Definitions:
 
     def changed(self, change: StoreChange) -> None:
         """Follow a change of a definition."""
-        hit = change.object
-        name = hit["metadata"]["name"]
+        definition = change.object
+        name = definition["metadata"]["name"]
         for path in self._served.pop(name, []):
             self.api.resources.remove(path)
         if change.new is None:
-            group, plural = hit["spec"]["group"], hit["spec"]["names"]["plural"]
-            for version in hit["spec"]["versions"]:
+            group, plural = definition["spec"]["group"], definition["spec"]["names"]["plural"]
+            for version in definition["spec"]["versions"]:
                 path = f"/apis/{group}/{version['name']}/{plural}"
                 for key in list(self.api.store.collection(path).objects):
                     self.api.store.write(path, key, None)

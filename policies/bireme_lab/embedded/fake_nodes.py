@@ -35,8 +35,8 @@ def fake_nodes(count: int, gpus: int = 8, racks: int = 4, *, prefix: str = "gpu"
     nodes: list[Object] = []
     for index in range(count):
         name = f"{prefix}-{index:0{width}d}"
-        place = {ZONE: "zone-0", BLOCK: "block-0", RACK: f"rack-{index * racks // count}"}
-        metadata = {"name": name, "labels": {HOSTNAME_LABEL: name, **place, **product}}
+        domains = {ZONE: "zone-0", BLOCK: "block-0", RACK: f"rack-{index * racks // count}"}
+        metadata = {"name": name, "labels": {HOSTNAME_LABEL: name, **domains, **product}}
         status = {"capacity": dict(capacity), "allocatable": dict(capacity)}
         nodes.append({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": status})
     return nodes

@@ -51,8 +51,8 @@ class Kubelets:
         self.client.follow(kinds.PODS, self._pod_changed)
 
     def _node_changed(self, change: StoreChange) -> None:
-        hit = change.object
-        self.nodes.add(hit["metadata"]["name"])
+        node = change.object
+        self.nodes.add(node["metadata"]["name"])
 
     def _pod_changed(self, change: StoreChange) -> None:
         if change.new is not None and change.new["spec"].get("nodeName"):
@@ -68,20 +68,20 @@ class Kubelets:
         conditions = list(status.get("conditions") or ())
         ready = next((c for c in conditions if c["type"] == "Ready"), None)
         is_down = NOT_READY in (node["metadata"].get("annotations") or {})
-        desired = "False" if is_down else "True"
-        if ready is not None and ready["status"] == desired:
+        status_text = "False" if is_down else "True"
+        if ready is not None and ready["status"] == status_text:
             return
         now = self.client.timestamp()
         reason, message = _DOWN if is_down else _UP
         condition = {
             "type": "Ready",
-            "status": desired,
+            "status": status_text,
             "reason": reason,
             "message": message,
             "lastHeartbeatTime": now,
             "lastTransitionTime": now,
         }
-        remainder = [c for c in conditions if c["type"] != "Ready"]
+        others = [c for c in conditions if c["type"] != "Ready"]
         addresses = status.get("addresses") or [
             {"type": "InternalIP", "address": _address(name, 10)},
             {"type": "Hostname", "address": name},
@@ -98,7 +98,7 @@ class Kubelets:
             "systemUUID": "",
             "bootID": "",
         }
-        new = {**status, "conditions": [*remainder, condition], "addresses": addresses}
+        new = {**status, "conditions": [*others, condition], "addresses": addresses}
         self.client.set_status(kinds.NODES, ("", name), {**new, "nodeInfo": info})
         for pod in self.client.objects(kinds.PODS):
             if pod["spec"].get("nodeName") == name:

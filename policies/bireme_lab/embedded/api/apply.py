@@ -67,18 +67,18 @@ def track(old: Object | None, new: Object, manager: Manager, shape: MergeShape, 
     changed, removed = field_sets.changed_fields(_tracked(old), _tracked(new), shape)
     if not changed and not removed:
         return _with_entries(new, entries)
-    local: Fields = {}
-    remainder = []
+    own: Fields = {}
+    others = []
     for entry in entries:
         fields = field_sets.subtract(entry["fieldsV1"], removed)
         if manager.owns(entry):
-            local = fields
+            own = fields
             continue
         fields = field_sets.subtract(fields, changed)
         if fields:
-            remainder.append({**entry, "fieldsV1": fields})
-    local = field_sets.union(local, changed)
-    return _with_entries(new, [*remainder, manager.entry(local, now)] if local else remainder)
+            others.append({**entry, "fieldsV1": fields})
+    own = field_sets.union(own, changed)
+    return _with_entries(new, [*others, manager.entry(own, now)] if own else others)
 
 
 def apply(
@@ -100,19 +100,19 @@ def apply(
         return _with_entries(applied, [manager.entry(fields, now)])
     entries = list(live["metadata"].get("managedFields") or ())
     previous: Fields = next((e["fieldsV1"] for e in entries if manager.owns(e)), {})
-    remainder = [entry for entry in entries if not manager.owns(entry)]
+    others = [entry for entry in entries if not manager.owns(entry)]
     merged = _merge(live, applied, shape)
     changed, _ = field_sets.changed_fields(_tracked(live), _tracked(merged), shape)
     conflicts = [
         (entry, clash)
-        for entry in remainder
+        for entry in others
         if (clash := field_sets.overlap(field_sets.overlap(entry["fieldsV1"], fields), changed))
     ]
     if conflicts and not is_forced:
         raise _conflict(conflicts)
     owned_by_others: Fields = {}
     remaining = []
-    for entry in remainder:
+    for entry in others:
         retained = field_sets.subtract(entry["fieldsV1"], field_sets.overlap(fields, changed))
         owned_by_others = field_sets.union(owned_by_others, retained)
         if retained:

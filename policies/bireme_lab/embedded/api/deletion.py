@@ -33,9 +33,9 @@ class Deleter:
         old = self.reader.find(resource, target.key)
         subject = resource.subject(target.name)
         for name, word in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
-            desired = (options.get("preconditions") or {}).get(name)
-            if desired and desired != old["metadata"][name]:
-                raise errors.precondition(subject, word, desired, old["metadata"][name])
+            stated = (options.get("preconditions") or {}).get(name)
+            if stated and stated != old["metadata"][name]:
+                raise errors.precondition(subject, word, stated, old["metadata"][name])
         self.admission.admit(Attempt(
             "DELETE", resource, "", target.key, None, old, request.user, is_dry_run
         ))  # fmt: skip
@@ -93,8 +93,8 @@ class Deleter:
         self, request: ApiRequest, resource: ResourceKind, target: RequestPath
     ) -> ApiAnswer:
         options = bodies.decode_options(request)
-        hit = self.store.select(resource.path, self.reader.selector(request, resource, target))
-        for obj in hit:
+        objects = self.store.select(resource.path, self.reader.selector(request, resource, target))
+        for obj in objects:
             key = (obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
             self.admission.admit(Attempt(
                 "DELETE", resource, "", key, None, obj, request.user, request.is_dry_run
@@ -108,7 +108,7 @@ class Deleter:
                 )
         meta = {"resourceVersion": str(self.store.version)}
         body = {"kind": f"{resource.kind}List", "apiVersion": resource.group_version}
-        return ApiAnswer(200, {**body, "metadata": meta, "items": hit})
+        return ApiAnswer(200, {**body, "metadata": meta, "items": objects})
 
     def may_go(self, resource: ResourceKind, obj: Object) -> bool:
         """Return whether nothing keeps an object any more that is being deleted."""

@@ -97,9 +97,9 @@ def conflict(subject: Subject, text: str) -> ApiRefusal:
     return ApiRefusal(409, "Conflict", message, subject.details)
 
 
-def precondition(subject: Subject, what: str, desired: str, hit: str) -> ApiRefusal:
+def precondition(subject: Subject, what: str, stated: str, stored: str) -> ApiRefusal:
     """Return the refusal of a write whose uid or version is that of another object."""
-    text = f"Precondition failed: {what} in precondition: {desired}, {what} in object meta: {hit}"
+    text = f"Precondition failed: {what} in precondition: {stated}, {what} in object meta: {stored}"
     return conflict(subject, text)
 
 

@@ -122,13 +122,13 @@ def fields_of(value: Any, shape: MergeShape) -> Fields:
     parts = children(value, shape)
     if parts is None:
         return {}
-    hit: Fields = {}
+    fields: Fields = {}
     for element, (each, of) in parts.items():
         inner = fields_of(each, of)
         if element.startswith("k:"):
             inner = {_SELF: {}, **inner}
-        hit[element] = inner
-    return hit
+        fields[element] = inner
+    return fields
 
 
 def changed_fields(old: Any, new: Any, shape: MergeShape) -> tuple[Fields, Fields]:
@@ -189,8 +189,8 @@ def overlap(one: Fields, other: Fields) -> Fields:
             continue
         if not inner:
             both[element] = {}
-        elif hit := overlap(inner, other[element]):
-            both[element] = hit
+        elif common := overlap(inner, other[element]):
+            both[element] = common
     return both
 
 
@@ -201,11 +201,11 @@ def paths(fields: Fields, prefix: str = "") -> Iterator[str]:
             if len(fields) == 1:
                 yield prefix
             continue
-        place = prefix + _text(element)
+        path = prefix + _text(element)
         if inner:
-            yield from paths(inner, place)
+            yield from paths(inner, path)
         else:
-            yield place
+            yield path
 
 
 def _text(element: str) -> str:

@@ -34,8 +34,8 @@ _INT_OR_STRING: Final = {"x-kubernetes-int-or-string": True}
 
 def schema_of(resource: ResourceKind) -> Schema | None:
     """Return the schema of one of Kubernetes' kinds; None where the client has no model."""
-    hit = model_of(resource)
-    return None if hit is None else schema_of_model(hit)
+    model = model_of(resource)
+    return None if model is None else schema_of_model(model)
 
 
 def model_of(resource: ResourceKind) -> type[BaseModel] | None:
@@ -49,10 +49,10 @@ def model(name: str) -> type[BaseModel] | None:
     module = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
     module = re.sub(r"^v1(?=[a-z])", "v1_", module)
     try:
-        hit = importlib.import_module(f"kubernetes.client.models.{module}")
+        source = importlib.import_module(f"kubernetes.client.models.{module}")
     except ModuleNotFoundError:
         return None
-    of_kind: type[BaseModel] = getattr(hit, name)
+    of_kind: type[BaseModel] = getattr(source, name)
     return of_kind
 
 

@@ -71,9 +71,9 @@ def _split(text: str) -> list[str]:
 
 
 def _label_term(text: str) -> Term:
-    if hit := _SET.match(text):
-        values = frozenset(value.strip() for value in hit["values"].split(","))
-        return Term(hit["key"], values, bool(hit["not"]))
+    if match := _SET.match(text):
+        values = frozenset(value.strip() for value in match["values"].split(","))
+        return Term(match["key"], values, bool(match["not"]))
     if "=" in text:
         return _field_term(text)
     key = text.removeprefix("!").strip()
@@ -83,10 +83,10 @@ def _label_term(text: str) -> Term:
 
 
 def _field_term(text: str) -> Term:
-    hit = _EQUALITY.match(text)
-    if hit is None:
+    match = _EQUALITY.match(text)
+    if match is None:
         raise bad_request(f"invalid selector: '{text}'; can't understand '{text}'")
-    key, sign, value = hit.groups()
+    key, sign, value = match.groups()
     return Term(key.strip(), frozenset({value.strip()}), sign == "!=")
 
 
@@ -110,8 +110,8 @@ def matches_labels(selector: Mapping[str, Any] | None, labels: Mapping[str, str]
     """
     if selector is None:
         return False
-    desired = selector.get("matchLabels") or {}
-    if any(labels.get(key) != value for key, value in desired.items()):
+    labels_by_key = selector.get("matchLabels") or {}
+    if any(labels.get(key) != value for key, value in labels_by_key.items()):
         return False
     for each in selector.get("matchExpressions") or ():
         values = each.get("values")

@@ -29,14 +29,14 @@ def index(resources: ResourceKinds) -> Object:
 
 def document(resources: ResourceKinds, path: str) -> Object | None:
     """Return the document at ``path``, such as ``/openapi/v3/apis/batch/v1``; None for none."""
-    local = [r for r in resources if f"{ROOT}{r.prefix}" == path]
-    if not local:
+    members = [r for r in resources if f"{ROOT}{r.prefix}" == path]
+    if not members:
         return None
     components: dict[str, Object] = {}
     paths: dict[str, Object] = {}
-    for resource in local:
+    for resource in members:
         _add_kind(resource, components)
-        place = (
+        prefix = (
             f"{resource.prefix}/namespaces/{{namespace}}"
             if resource.is_namespaced
             else (resource.prefix)
@@ -46,11 +46,11 @@ def document(resources: ResourceKinds, path: str) -> Object | None:
             "parameters": list(_PARAMETERS),
             "responses": {},
         }
-        paths[f"{place}/{resource.plural}"] = {
+        paths[f"{prefix}/{resource.plural}"] = {
             "post": {**operation, "x-kubernetes-action": "post"},
             "get": {**operation, "x-kubernetes-action": "list"},
         }
-        paths[f"{place}/{resource.plural}/{{name}}"] = {
+        paths[f"{prefix}/{resource.plural}/{{name}}"] = {
             "get": {**operation, "x-kubernetes-action": "get"},
             "put": {**operation, "x-kubernetes-action": "put"},
             "patch": {**operation, "x-kubernetes-action": "patch"},
@@ -68,8 +68,8 @@ def answer(resources: ResourceKinds, request: ApiRequest) -> ApiAnswer | None:
     path = request.path.rstrip("/")
     if path == ROOT:
         return ApiAnswer(200, index(resources))
-    hit = document(resources, path) if path.startswith(ROOT) else None
-    return None if hit is None else ApiAnswer(200, hit)
+    body = document(resources, path) if path.startswith(ROOT) else None
+    return None if body is None else ApiAnswer(200, body)
 
 
 def _kind(resource: ResourceKind) -> Object:

@@ -119,13 +119,13 @@ def _merge_list(target: list[Any], patch: list[Any], name: str) -> list[Any]:
     for each in patch:
         if not isinstance(each, dict) or key not in each:
             raise bad_request(f"map: {each} does not contain declared merge key: {key}")
-        place = next((i for i, old in enumerate(merged) if old.get(key) == each[key]), None)
+        index = next((i for i, old in enumerate(merged) if old.get(key) == each[key]), None)
         if each.get(_DIRECTIVE) == "delete":
             merged = [old for old in merged if old.get(key) != each[key]]
-        elif place is None:
+        elif index is None:
             merged.append(merge_strategic({}, each))
         else:
-            merged[place] = merge_strategic(merged[place], each)
+            merged[index] = merge_strategic(merged[index], each)
     return merged
 
 
@@ -137,8 +137,8 @@ def _require_list(directive: str, value: Any) -> None:
 def _in_order(items: list[Any], order: list[Any], name: str) -> list[Any]:
     key = LIST_KEYS.get(name)
 
-    def place(item: Any) -> int:
-        desired = {key: item.get(key)} if key is not None and isinstance(item, dict) else item
-        return order.index(desired) if desired in order else len(order)
+    def rank(item: Any) -> int:
+        element = {key: item.get(key)} if key is not None and isinstance(item, dict) else item
+        return order.index(element) if element in order else len(order)
 
-    return sorted(items, key=place)
+    return sorted(items, key=rank)

@@ -20,9 +20,9 @@ def _namespace(obj: Object, now: float) -> list[Any]:
 def _node(obj: Object, now: float) -> list[Any]:
     conditions = (obj.get("status") or {}).get("conditions") or ()
     ready = next((c for c in conditions if c["type"] == "Ready"), None)
-    phrase = ["Unknown" if ready is None else "Ready" if ready["status"] == "True" else "NotReady"]
+    states = ["Unknown" if ready is None else "Ready" if ready["status"] == "True" else "NotReady"]
     if obj.get("spec", {}).get("unschedulable"):
-        phrase.append("SchedulingDisabled")
+        states.append("SchedulingDisabled")
     labels = obj["metadata"].get("labels") or {}
     prefix = "node-role.kubernetes.io/"
     roles = sorted(name.removeprefix(prefix) for name in labels if name.startswith(prefix))
@@ -30,7 +30,7 @@ def _node(obj: Object, now: float) -> list[Any]:
     version = (status.get("nodeInfo") or {}).get("kubeletVersion", "")
     addresses = status.get("addresses") or ()
     address = next((a["address"] for a in addresses if a["type"] == "InternalIP"), "<none>")
-    return [",".join(phrase), ",".join(roles) or "<none>", _created(obj, now), version, address]
+    return [",".join(states), ",".join(roles) or "<none>", _created(obj, now), version, address]
 
 
 def pod_status(pod: Object) -> str:

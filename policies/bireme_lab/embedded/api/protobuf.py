@@ -25,8 +25,8 @@ _WORD_BITS: Final = 64
 @cache
 def _messages() -> Mapping[str, Mapping[str, str]]:
     source = files("bireme_lab.embedded.api").joinpath("protobuf_fields.json")
-    hit: Mapping[str, Mapping[str, str]] = msgspec.json.decode(source.read_bytes())
-    return hit
+    messages: Mapping[str, Mapping[str, str]] = msgspec.json.decode(source.read_bytes())
+    return messages
 
 
 def decode(body: bytes, kind: str = "") -> Object:
@@ -54,35 +54,35 @@ def decode(body: bytes, kind: str = "") -> Object:
 
 def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
     """Yield number and raw value of every field."""
-    place = 0
-    while place < len(data):
-        tag, place = _varint(data, place)
+    offset = 0
+    while offset < len(data):
+        tag, offset = _varint(data, offset)
         number, wire = tag >> 3, tag & 7
         if wire == _VARINT:
-            value, place = _varint(data, place)
+            value, offset = _varint(data, offset)
             yield number, value
         elif wire == _BYTES:
-            length, place = _varint(data, place)
-            if place + length > len(data):
+            length, offset = _varint(data, offset)
+            if offset + length > len(data):
                 raise IndexError("a field is longer than the body")
-            yield number, data[place : place + length]
-            place += length
+            yield number, data[offset : offset + length]
+            offset += length
         else:
             width = {_FIXED64: 8, _FIXED32: 4}.get(wire)
             if width is None:
                 raise IndexError(f"wire type {wire}")
-            yield number, data[place : place + width]
-            place += width
+            yield number, data[offset : offset + width]
+            offset += width
 
 
-def _varint(data: bytes, place: int) -> tuple[int, int]:
+def _varint(data: bytes, offset: int) -> tuple[int, int]:
     value = shift = 0
     while True:
-        byte = data[place]
-        place += 1
+        byte = data[offset]
+        offset += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return value, place
+            return value, offset
         shift += 7
         if shift > _WORD_BITS:
             raise IndexError("a number is too long")

@@ -47,16 +47,16 @@ class StoreReader:
     _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
 
     def find(self, resource: ResourceKind, key: Key) -> Object:
-        hit = self.store.get(resource.path, key)
-        if hit is None:
+        obj = self.store.get(resource.path, key)
+        if obj is None:
             raise errors.not_found(resource.subject(key[1]))
-        return hit
+        return obj
 
     def get(self, request: ApiRequest, resource: ResourceKind, target: RequestPath) -> ApiAnswer:
-        hit = self.find(resource, target.key)
+        obj = self.find(resource, target.key)
         if target.subresource == "scale":
-            return ApiAnswer(200, scale_of(hit))
-        return ApiAnswer(200, self.form(request, resource)(hit))
+            return ApiAnswer(200, scale_of(obj))
+        return ApiAnswer(200, self.form(request, resource)(obj))
 
     def list(self, request: ApiRequest, resource: ResourceKind, target: RequestPath) -> ApiAnswer:
         """Answer one page, cut from the state that the first page saw."""

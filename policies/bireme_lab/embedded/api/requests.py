@@ -37,12 +37,12 @@ class RequestPath:
     @classmethod
     def parse(cls, path: str) -> "RequestPath":
         """Take a path apart, e.g. ``/api/v1/namespaces/a/pods/p/status``; 404 for others."""
-        if hit := _OF_NAMESPACE.fullmatch(path):
-            return cls("/api/v1/namespaces", "", hit["name"], hit["sub"])
-        hit = _PATH.fullmatch(path)
-        if hit is None:
+        if match := _OF_NAMESPACE.fullmatch(path):
+            return cls("/api/v1/namespaces", "", match["name"], match["sub"])
+        match = _PATH.fullmatch(path)
+        if match is None:
             raise no_resource()
-        part = hit.groupdict(default="")
+        part = match.groupdict(default="")
         resource = f"{part['prefix']}/{part['plural']}"
         return cls(resource, part["namespace"], part["name"], part["subresource"])
 

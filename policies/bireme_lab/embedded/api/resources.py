@@ -164,14 +164,14 @@ class ResourceKinds:
             return {"kind": "APIGroupList", "apiVersion": "v1", "groups": named}
         if (name := path.removeprefix("/apis/")) in groups and path.startswith("/apis/"):
             return {"kind": "APIGroup", "apiVersion": "v1", **_group(name, groups[name])}
-        local = [resource for resource in self if resource.prefix == path]
-        if not local:
+        members = [resource for resource in self if resource.prefix == path]
+        if not members:
             return None
         return {
             "kind": "APIResourceList",
             "apiVersion": "v1",
-            "groupVersion": local[0].group_version,
-            "resources": [entry for resource in local for entry in resource.entries()],
+            "groupVersion": members[0].group_version,
+            "resources": [entry for resource in members for entry in resource.entries()],
         }
 
 

@@ -80,8 +80,8 @@ class ApiServer:
 
     def _answer(self, request: ApiRequest) -> ApiAnswer | WatchStart:
         path = request.path.rstrip("/") or "/"
-        if (hit := self._document(request, path)) is not None:
-            return hit
+        if (answer := self._document(request, path)) is not None:
+            return answer
         target = RequestPath.parse(path)
         resource = self._served(target)
         verb = _verb(request, target)
@@ -119,8 +119,8 @@ class ApiServer:
             return self.documents[path](request)
         if path == "/version":
             return ApiAnswer(200, dict(_VERSION))
-        if (hit := openapi.answer(self.resources, request)) is not None:
-            return hit
+        if (answer := openapi.answer(self.resources, request)) is not None:
+            return answer
         document = self.resources.document(path)
         return None if document is None else ApiAnswer(200, document)
 
@@ -377,9 +377,9 @@ class ApiServer:
                 "for apply patch"
             )
         content = bodies.decode_object(request, resource)
-        for name, desired in (("apiVersion", resource.group_version), ("kind", resource.kind)):
-            if content.get(name) != desired:
-                raise bad_request(f"invalid object type: {name} must be {desired}")
+        for name, expected in (("apiVersion", resource.group_version), ("kind", resource.kind)):
+            if content.get(name) != expected:
+                raise bad_request(f"invalid object type: {name} must be {expected}")
         if content.get("metadata", {}).get("managedFields"):
             raise bad_request("metadata.managedFields must be nil")
         manager = request.query["fieldManager"]
@@ -422,11 +422,11 @@ class ApiServer:
         return apply.track(old, new, manager, self.admission.shape(resource), self.timestamp())
 
     def _require_namespace(self, name: str) -> None:
-        hit = self.store.get(_NAMESPACES, ("", name))
-        if hit is None:
+        namespace = self.store.get(_NAMESPACES, ("", name))
+        if namespace is None:
             namespaces = errors.Subject("Namespace", "", "namespaces", name)
             raise errors.not_found(namespaces)
-        if hit["metadata"].get("deletionTimestamp"):
+        if namespace["metadata"].get("deletionTimestamp"):
             text = (
                 f"unable to create new content in namespace {name} because it is being terminated"
             )

@@ -17,10 +17,10 @@ _TOKEN: Final = re.compile(
 
 def at_path(obj: Any, path: str) -> list[Any]:
     """Return the values at a JSON path of the kind that columns of definitions have."""
-    hit = [obj]
+    values = [obj]
     for name, quoted, index, key, desired in _TOKEN.findall(path.replace("\\.", "\0")):
         following: list[Any] = []
-        for value in hit:
+        for value in values:
             field = (name or quoted.replace("\\", "")).replace("\0", ".")
             if field and isinstance(value, dict) and field in value:
                 following.append(value[field])
@@ -30,8 +30,8 @@ def at_path(obj: Any, path: str) -> list[Any]:
                 following.append(value[int(index)])
             elif key and isinstance(value, list):
                 following += [each for each in value if str(each.get(key)) == desired]
-        hit = following
-    return hit
+        values = following
+    return values
 
 
 def table(

@@ -26,14 +26,14 @@ def complete(obj: Object, old: Object | None) -> Object:
     template = {**template, "spec": complete_spec(template.get("spec") or {})}
     if old is None and not spec["manualSelector"]:
         meta = obj["metadata"]
-        local = {
+        own = {
             "batch.kubernetes.io/controller-uid": meta["uid"],
             "batch.kubernetes.io/job-name": meta["name"],
             "controller-uid": meta["uid"],
             "job-name": meta["name"],
         }
         template_meta = template.get("metadata") or {}
-        labels = {**(template_meta.get("labels") or {}), **local}
+        labels = {**(template_meta.get("labels") or {}), **own}
         template["metadata"] = {**template_meta, "labels": labels}
         selector = {"batch.kubernetes.io/controller-uid": meta["uid"]}
         spec = {**spec, "selector": {"matchLabels": selector}}

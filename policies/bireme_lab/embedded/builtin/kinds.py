@@ -148,11 +148,11 @@ _PLAIN: Final[Mapping[str, tuple[Complete, Validate]]] = {
 
 def behaviours() -> dict[str, Behaviour]:
     """Return the behaviour of every kind of Kubernetes, by its path."""
-    hit: dict[str, Any] = {}
+    by_path: dict[str, Any] = {}
     for resource in kinds.KINDS:
         if resource.is_create_only:
             continue
         complete, validate = _PLAIN.get(resource.path, (lambda obj, _: obj, lambda *_: None))
-        hit[resource.path] = PlainBehaviour(resource, complete, validate)
-    hit[kinds.PODS] = PodBehaviour()
-    return hit
+        by_path[resource.path] = PlainBehaviour(resource, complete, validate)
+    by_path[kinds.PODS] = PodBehaviour()
+    return by_path

@@ -28,9 +28,9 @@ def _binding(api: ApiServer) -> Handler:
     def bind(request: ApiRequest, resource: ResourceKind, key: Key, pod: Object) -> ApiAnswer:
         body = bodies.decode_object(request, resource, "binding")
         subject, meta = resource.subject(key[1]), pod["metadata"]
-        desired = (body.get("metadata") or {}).get("uid")
-        if desired and desired != meta["uid"]:
-            raise precondition(subject, "UID", desired, meta["uid"])
+        uid = (body.get("metadata") or {}).get("uid")
+        if uid and uid != meta["uid"]:
+            raise precondition(subject, "UID", uid, meta["uid"])
         if meta.get("deletionTimestamp"):
             raise conflict(subject, f"pod {key[1]} is being deleted, cannot be assigned to a host")
         if pod["spec"].get("nodeName"):
@@ -44,7 +44,7 @@ def _binding(api: ApiServer) -> Handler:
             raise bad_request("target.name: Required value")
         now = api.timestamp()
         status = pod.get("status") or {}
-        remainder = [c for c in status.get("conditions") or () if c["type"] != "PodScheduled"]
+        others = [c for c in status.get("conditions") or () if c["type"] != "PodScheduled"]
         condition = {
             "type": "PodScheduled",
             "status": "True",
@@ -55,7 +55,7 @@ def _binding(api: ApiServer) -> Handler:
         new = {
             **pod,
             "spec": {**pod["spec"], "nodeName": node},
-            "status": {**status, "conditions": [*remainder, condition]},
+            "status": {**status, "conditions": [*others, condition]},
         }
         api.store.write(kinds.PODS, key, new)
         return ApiAnswer(201, _OK)
@@ -68,9 +68,9 @@ def _eviction(api: ApiServer) -> Handler:
         body = bodies.decode_object(request, resource, "eviction")
         options = body.get("deleteOptions") or {}
         subject, meta = resource.subject(key[1]), pod["metadata"]
-        desired = (options.get("preconditions") or {}).get("uid")
-        if desired and desired != meta["uid"]:
-            raise precondition(subject, "UID", desired, meta["uid"])
+        uid = (options.get("preconditions") or {}).get("uid")
+        if uid and uid != meta["uid"]:
+            raise precondition(subject, "UID", uid, meta["uid"])
         phase = (pod.get("status") or {}).get("phase")
         if phase == "Running" and not meta.get("deletionTimestamp"):
             _spend(api, pod)
@@ -78,9 +78,7 @@ def _eviction(api: ApiServer) -> Handler:
             return ApiAnswer(201, _OK)
         if not meta.get("deletionTimestamp"):
             status = pod.get("status") or {}
-            remainder = [
-                c for c in status.get("conditions") or () if c["type"] != "DisruptionTarget"
-            ]
+            others = [c for c in status.get("conditions") or () if c["type"] != "DisruptionTarget"]
             condition = {
                 "type": "DisruptionTarget",
                 "status": "True",
@@ -89,7 +87,7 @@ def _eviction(api: ApiServer) -> Handler:
                 "lastProbeTime": None,
                 "lastTransitionTime": api.timestamp(),
             }
-            new = {**pod, "status": {**status, "conditions": [*remainder, condition]}}
+            new = {**pod, "status": {**status, "conditions": [*others, condition]}}
             api.store.write(kinds.PODS, key, new)
         api.deleter.delete(resource, key, options.get("gracePeriodSeconds"))
         return ApiAnswer(201, _OK)
@@ -100,14 +98,14 @@ def _eviction(api: ApiServer) -> Handler:
 def _spend(api: ApiServer, pod: Object) -> None:
     """Take one disruption from the budget of a pod; 429 where it has none left."""
     budgets = api.store.collection(kinds.BUDGETS).objects
-    local = [budget for budget in budgets.values() if covered(budget, [pod])]
-    if len(local) > 1:
+    covering = [budget for budget in budgets.values() if covered(budget, [pod])]
+    if len(covering) > 1:
         text = (
             "This pod has more than one PodDisruptionBudget, which the eviction subresource does "
             "not support."
         )
         raise ApiRefusal(500, "InternalError", text)
-    for budget in local:
+    for budget in covering:
         pods = list(api.store.collection(kinds.PODS).objects.values())
         status = status_of(budget, covered(budget, pods))
         if status["disruptionsAllowed"] < 1:

@@ -25,15 +25,15 @@ def priority_admission(store: Store) -> Callable[[Attempt], Object]:
         classes = store.collection(kinds.PRIORITY_CLASSES).objects
         name = spec.get("priorityClassName")
         if name:
-            hit = classes.get(("", name))
-            if hit is None:
+            cls = classes.get(("", name))
+            if cls is None:
                 text = f"no PriorityClass with name {name} was found"
                 raise forbidden(attempt.resource.subject(attempt.key[1]), text)
         else:
             defaults = [each for each in classes.values() if each.get("globalDefault")]
-            hit = min(defaults, key=lambda each: each["value"], default=None)
-        value = 0 if hit is None else hit["value"]
-        policy = "PreemptLowerPriority" if hit is None else hit["preemptionPolicy"]
+            cls = min(defaults, key=lambda each: each["value"], default=None)
+        value = 0 if cls is None else cls["value"]
+        policy = "PreemptLowerPriority" if cls is None else cls["preemptionPolicy"]
         if spec.get("priority") not in (None, value):
             text = (
                 f"the integer value of priority ({spec['priority']}) must not be provided in pod "
@@ -41,7 +41,7 @@ def priority_admission(store: Store) -> Callable[[Attempt], Object]:
                 "PriorityClass name"
             )
             raise forbidden(attempt.resource.subject(attempt.key[1]), text)
-        named = {"priorityClassName": hit["metadata"]["name"]} if hit is not None else {}
+        named = {"priorityClassName": cls["metadata"]["name"]} if cls is not None else {}
         return {**obj, "spec": {**spec, **named, "priority": value, "preemptionPolicy": policy}}
 
     return admit

@@ -121,13 +121,15 @@ class Rights:
         if not namespace:
             return
         for binding in self._objects(_BINDINGS):
-            local = binding["metadata"]["namespace"]
-            if local != namespace or not _is_bound(binding, user, local):
+            bound_namespace = binding["metadata"]["namespace"]
+            if bound_namespace != namespace or not _is_bound(binding, user, bound_namespace):
                 continue
             reference = binding["roleRef"]
             if reference["kind"] == "ClusterRole":
                 yield from self._rules_of_cluster_role(reference["name"])
-            elif (role := self._store.get(_ROLES, (local, reference["name"]))) is not None:
+            elif (
+                role := self._store.get(_ROLES, (bound_namespace, reference["name"]))
+            ) is not None:
                 yield from role.get("rules") or ()
 
     def _rules_of_cluster_role(self, name: str) -> Iterator[Mapping[str, Any]]:
@@ -153,8 +155,8 @@ def _is_bound(binding: Object, user: ApiUser, namespace: str) -> bool:
             case "Group" if subject["name"] in user.groups:
                 return True
             case "ServiceAccount":
-                local = subject.get("namespace") or namespace
-                if user.name == f"{_ACCOUNT}{local}:{subject['name']}":
+                account_namespace = subject.get("namespace") or namespace
+                if user.name == f"{_ACCOUNT}{account_namespace}:{subject['name']}":
                     return True
     return False
 

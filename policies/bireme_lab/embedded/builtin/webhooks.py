@@ -73,8 +73,8 @@ def _ask(webhook: Mapping[str, Any], attempt: Attempt) -> None:
     if response.get("allowed"):
         return
     status = response.get("status") or {}
-    phrase = status.get("message") or "without explanation"
-    text = f'admission webhook "{name}" denied the request: {phrase}'
+    message = status.get("message") or "without explanation"
+    text = f'admission webhook "{name}" denied the request: {message}'
     raise ApiRefusal(int(status.get("code") or 403), status.get("reason", "Forbidden"), text)
 
 

@@ -194,8 +194,8 @@ def _fault(
     word = REASONS[rule.get("reason", "FieldValueInvalid")]
     shows_value = word in ("Invalid value", "Duplicate value") and kind not in ("object", "array")
     value = f": {json.dumps(new, ensure_ascii=False)}" if shows_value else ""
-    place = f"{path}{rule.get('fieldPath', '')}".removeprefix(".")
-    return place or "<nil>", f"{word}{value}: {detail}"
+    field = f"{path}{rule.get('fieldPath', '')}".removeprefix(".")
+    return field or "<nil>", f"{word}{value}: {detail}"
 
 
 def _message(rule: Manifest, values: dict[str, Any]) -> str:

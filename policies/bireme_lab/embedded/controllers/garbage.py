@@ -8,7 +8,7 @@ from bireme_lab.embedded.api.errors import Object
 from bireme_lab.embedded.api.store import Key, StoreChange
 from bireme_lab.embedded.client import Client
 from bireme_lab.embedded.controllers.work import KeyQueue
-from bireme_lab.embedded.objects import key_of, object_path
+from bireme_lab.embedded.objects import is_leaving, key_of, object_path
 
 _FOREGROUND: Final = "foregroundDeletion"
 _ORPHAN: Final = "orphan"
@@ -37,9 +37,9 @@ class GarbageCollector:
                 self.client.follow(path, partial(self._changed, path))
 
     def _changed(self, path: str, change: StoreChange) -> None:
-        hit = change.object
-        key, uid = key_of(hit), hit["metadata"]["uid"]
-        for owner in hit["metadata"].get("ownerReferences") or ():
+        obj = change.object
+        key, uid = key_of(obj), obj["metadata"]["uid"]
+        for owner in obj["metadata"].get("ownerReferences") or ():
             if change.new is not None:
                 self._owned.setdefault(owner["uid"], set()).add((path, key))
         if change.new is None:
@@ -84,26 +84,26 @@ class GarbageCollector:
         dependents = sorted(self._owned.get(uid, ()))
         if _ORPHAN in finalizers:
             for other_path, other in dependents:
-                hit = self.client.get(other_path, other)
-                if hit is None:
+                dependent = self.client.get(other_path, other)
+                if dependent is None:
                     continue
-                refs = hit["metadata"].get("ownerReferences") or ()
+                refs = dependent["metadata"].get("ownerReferences") or ()
                 retained = [ref for ref in refs if ref["uid"] != uid]
-                new_meta = {**hit["metadata"], "ownerReferences": retained}
-                self._write(other_path, other, {**hit, "metadata": new_meta})
+                new_meta = {**dependent["metadata"], "ownerReferences": retained}
+                self._write(other_path, other, {**dependent, "metadata": new_meta})
             self._owned.pop(uid, None)
             finalizers.remove(_ORPHAN)
         elif _FOREGROUND in finalizers:
             blocking = [
                 (p, k)
                 for p, k in dependents
-                if (hit := self.client.get(p, k)) is not None
-                and any(ref["uid"] == uid for ref in hit["metadata"].get("ownerReferences") or ())
+                if (owned := self.client.get(p, k)) is not None
+                and any(ref["uid"] == uid for ref in owned["metadata"].get("ownerReferences") or ())
             ]
-            for dependent in blocking:
-                hit = self.client.get(*dependent)
-                if hit is not None and not hit["metadata"].get("deletionTimestamp"):
-                    self.client.send("DELETE", object_path(*dependent), {})
+            for place in blocking:
+                owned = self.client.get(*place)
+                if owned is not None and not is_leaving(owned):
+                    self.client.send("DELETE", object_path(*place), {})
             if any(self.client.get(p, k) is not None for p, k in blocking):
                 self.work.add_later(0.2, (path, key))
                 return
@@ -113,8 +113,8 @@ class GarbageCollector:
         self._write(path, key, {**obj, "metadata": {**meta, "finalizers": finalizers}})
 
     def _finalizers(self, uid: str) -> list[str]:
-        hit = self.client.get(*self._alive[uid]) if uid in self._alive else None
-        return list((hit or {"metadata": {}})["metadata"].get("finalizers") or ())
+        owner = self.client.get(*self._alive[uid]) if uid in self._alive else None
+        return list((owner or {"metadata": {}})["metadata"].get("finalizers") or ())
 
     def _write(self, path: str, key: Key, obj: Object) -> None:
         self.client.send("PUT", object_path(path, key), obj)

@@ -44,24 +44,24 @@ class Jobs:
         self.client.follow(kinds.PODS, self._pod_changed)
 
     def _job_changed(self, change: StoreChange) -> None:
-        hit = change.object
+        job = change.object
         if change.new is None:
-            self._counted.pop(hit["metadata"]["uid"], None)
-            self._ends.pop(hit["metadata"]["uid"], None)
+            self._counted.pop(job["metadata"]["uid"], None)
+            self._ends.pop(job["metadata"]["uid"], None)
         else:
-            self.work.add(key_of(hit))
+            self.work.add(key_of(job))
 
     def _pod_changed(self, change: StoreChange) -> None:
-        hit = change.object
-        owner = controller_of(hit)
+        pod = change.object
+        owner = controller_of(pod)
         if owner is None or owner["kind"] != "Job":
             return
-        ends, uid = self._ends.setdefault(owner["uid"], {}), hit["metadata"]["uid"]
-        if is_ended(hit):
-            ends.setdefault(uid, phase(hit).lower() if not self._is_ignored(hit) else "")
+        ends, uid = self._ends.setdefault(owner["uid"], {}), pod["metadata"]["uid"]
+        if is_ended(pod):
+            ends.setdefault(uid, phase(pod).lower() if not self._is_ignored(pod) else "")
         elif change.new is None:
             ends.setdefault(uid, "failed")  # its end was never seen
-        self.work.add((hit["metadata"]["namespace"], owner["name"]))
+        self.work.add((pod["metadata"]["namespace"], owner["name"]))
 
     def _sync(self, key: Key) -> None:
         job = self.client.get(kinds.JOBS, key)
@@ -72,13 +72,13 @@ class Jobs:
             return
         uid, now = job["metadata"]["uid"], self.client.timestamp()
         pods = self.client.objects(kinds.PODS)
-        local = [pod for pod in pods if (controller_of(pod) or {}).get("uid") == uid]
+        own = [pod for pod in pods if (controller_of(pod) or {}).get("uid") == uid]
         self._count_ended(job, status)
-        active = [p for p in local if not is_ended(p) and not is_leaving(p)]
+        active = [p for p in own if not is_ended(p) and not is_leaving(p)]
         if job["spec"].get("suspend"):
             self._suspend(active, status, now)
         elif not self._finish(job, active, status, now):
-            self._run(job, local, active, status, now)
+            self._run(job, own, active, status, now)
         self._write(key, status)
 
     def _count_ended(self, job: Object, status: Object) -> None:
@@ -116,8 +116,8 @@ class Jobs:
             _set(status, "Failed", "True", "BackoffLimitExceeded", text, now)
             status.pop("active", None)
             return True
-        desired = spec.get("completions")
-        if not (succeeded >= desired if desired is not None else succeeded and not active):
+        completions = spec.get("completions")
+        if not (succeeded >= completions if completions is not None else succeeded and not active):
             return False
         text = "Reached expected number of succeeded pods"
         _set(status, "Complete", "True", "CompletionsReached", text, now)
@@ -126,25 +126,25 @@ class Jobs:
         return True
 
     def _run(
-        self, job: Object, local: list[Object], active: list[Object], status: Object, now: str
+        self, job: Object, own: list[Object], active: list[Object], status: Object, now: str
     ) -> None:
         """Make the pods that lack, and delete those beyond the parallelism."""
         if _has(status, "Suspended", "True"):
             _set(status, "Suspended", "False", "JobResumed", "Job resumed", now)
         status.setdefault("startTime", now)
         spec = job["spec"]
-        desired, parallelism = spec.get("completions"), int(spec.get("parallelism") or 0)
+        completions, parallelism = spec.get("completions"), int(spec.get("parallelism") or 0)
         succeeded = int(status.get("succeeded", 0))
         missing = parallelism - len(active)
-        if desired is not None:
-            missing = min(missing, desired - succeeded - len(active))
+        if completions is not None:
+            missing = min(missing, completions - succeeded - len(active))
         elif succeeded:
             missing = 0
         indices: list[int | None] = [None] * max(0, missing)
         if spec.get("completionMode") == "Indexed":
-            done = {_index(pod) for pod in local if phase(pod) == "Succeeded"}
+            done = {_index(pod) for pod in own if phase(pod) == "Succeeded"}
             taken = {_index(pod) for pod in active} | done
-            free = (i for i in range(desired or 0) if str(i) not in taken)
+            free = (i for i in range(completions or 0) if str(i) not in taken)
             indices = list(islice(free, max(0, missing)))
             if done:
                 status["completedIndexes"] = _ranges(sorted(int(i) for i in done if i))
@@ -212,9 +212,9 @@ def _is_ignored(job: Object, pod: Object) -> bool:
     """Return whether the failure policy of a Job ignores how a pod ended."""
     conditions = (pod.get("status") or {}).get("conditions") or ()
     for rule in (job["spec"].get("podFailurePolicy") or {}).get("rules") or ():
-        for desired in rule.get("onPodConditions") or ():
+        for pattern in rule.get("onPodConditions") or ():
             if any(
-                c["type"] == desired["type"] and c["status"] == desired.get("status", "True")
+                c["type"] == pattern["type"] and c["status"] == pattern.get("status", "True")
                 for c in conditions
             ):
                 return bool(rule["action"] == "Ignore")
@@ -240,7 +240,7 @@ def _has(status: Object, kind: str, word: str) -> bool:
 
 
 def _set(status: Object, kind: str, word: str, reason: str, text: str, now: str) -> None:
-    remainder = [c for c in status.get("conditions") or () if c["type"] != kind]
+    others = [c for c in status.get("conditions") or () if c["type"] != kind]
     condition = {
         "type": kind,
         "status": word,
@@ -249,4 +249,4 @@ def _set(status: Object, kind: str, word: str, reason: str, text: str, now: str)
         "lastProbeTime": now,
         "lastTransitionTime": now,
     }
-    status["conditions"] = [*remainder, condition]
+    status["conditions"] = [*others, condition]

@@ -28,10 +28,10 @@ class Namespaces:
             self.work.add(change.new["metadata"]["name"])
 
     def _sync(self, name: str) -> None:
-        hit = self.client.get(kinds.NAMESPACES, ("", name))
-        if hit is None:
+        namespace = self.client.get(kinds.NAMESPACES, ("", name))
+        if namespace is None:
             return
-        if not hit["metadata"].get("deletionTimestamp"):
+        if not namespace["metadata"].get("deletionTimestamp"):
             if self.client.get(kinds.SERVICE_ACCOUNTS, (name, "default")) is None:
                 path = f"/api/v1/namespaces/{name}/serviceaccounts"
                 self.client.send("POST", path, {"metadata": {"name": "default"}})
@@ -43,10 +43,10 @@ class Namespaces:
             objects = self.client.api.store.collection(resource.path).objects
             if any(key[0] == name for key in objects):
                 is_empty = False
-                place = f"{resource.prefix}/namespaces/{name}/{resource.plural}"
-                self.client.send("DELETE", place)
+                path = f"{resource.prefix}/namespaces/{name}/{resource.plural}"
+                self.client.send("DELETE", path)
         if not is_empty:
             self.work.add_later(_RETRY_SECONDS, name)
             return
-        body = {**hit, "spec": {"finalizers": []}}
+        body = {**namespace, "spec": {"finalizers": []}}
         self.client.send("PUT", f"{kinds.NAMESPACES}/{name}/finalize", body)

@@ -33,8 +33,8 @@ class Nodes:
         self.client.follow(kinds.PODS, self._pod_changed)
 
     def _changed(self, change: StoreChange) -> None:
-        hit = change.object
-        self.work.add(hit["metadata"]["name"])
+        node = change.object
+        self.work.add(node["metadata"]["name"])
 
     def _pod_changed(self, change: StoreChange) -> None:
         node = (change.new or {}).get("spec", {}).get("nodeName")
@@ -94,7 +94,7 @@ class Nodes:
 
     def _tolerated_seconds(self, pod: Object, taint: Object) -> float | None:
         """Return how long a pod may stay under a taint; None for ever."""
-        hit = [
+        tolerating = [
             each
             for each in pod["spec"].get("tolerations") or ()
             if each.get("key") in (None, "", taint["key"])
@@ -103,10 +103,10 @@ class Nodes:
                 each.get("operator") == "Exists" or each.get("value", "") == taint.get("value", "")
             )
         ]
-        if not hit:
+        if not tolerating:
             return 0.0
-        limits = [each["tolerationSeconds"] for each in hit if "tolerationSeconds" in each]
-        if len(limits) < len(hit):
+        limits = [each["tolerationSeconds"] for each in tolerating if "tolerationSeconds" in each]
+        if len(limits) < len(tolerating):
             return None
         since = _seconds(taint.get("timeAdded")) or self.client.now
         return since + float(min(limits)) - self.client.now
@@ -131,8 +131,8 @@ class Nodes:
                 "message": "PodGC: node no longer exists",
             }
             self.client.set_pod_condition(key, pod["metadata"]["uid"], condition)
-            place = object_path(kinds.PODS, key)
-            self.client.send("DELETE", place, {"gracePeriodSeconds": 0})
+            path = object_path(kinds.PODS, key)
+            self.client.send("DELETE", path, {"gracePeriodSeconds": 0})
 
 
 def _seconds(timestamp: str | None) -> float | None:

@@ -46,11 +46,11 @@ class Replicas:
             self.work.add((path, key_of(change.new)))
 
     def _owned_changed(self, change: StoreChange) -> None:
-        hit = change.object
-        owner = controller_of(hit)
+        pod = change.object
+        owner = controller_of(pod)
         path = _PATHS.get(owner["kind"]) if owner is not None else None
         if owner is not None and path is not None:
-            self.work.add((path, (hit["metadata"]["namespace"], owner["name"])))
+            self.work.add((path, (pod["metadata"]["namespace"], owner["name"])))
 
     def _sync(self, item: tuple[str, Key]) -> None:
         path, key = item
@@ -118,10 +118,10 @@ class Replicas:
         current = None
         for owned in self._owned(kinds.REPLICA_SETS, obj):
             labels = owned["metadata"].get("labels") or {}
-            desired = replicas if labels.get("pod-template-hash") == digest else 0
-            current = owned if desired or current is None else current
-            if owned["spec"].get("replicas") != desired:
-                scaled = {**owned, "spec": {**owned["spec"], "replicas": desired}}
+            count = replicas if labels.get("pod-template-hash") == digest else 0
+            current = owned if count or current is None else current
+            if owned["spec"].get("replicas") != count:
+                scaled = {**owned, "spec": {**owned["spec"], "replicas": count}}
                 self.client.send("PUT", object_path(kinds.REPLICA_SETS, key_of(owned)), scaled)
         name = f"{key[1]}-{digest}"
         if self.client.get(kinds.REPLICA_SETS, (key[0], name)) is None:

@@ -59,11 +59,11 @@ class Cache:
         """Take in a pod on ``node`` or on its own node, or (None) that it is gone."""
         if (previous := self._places.pop(uid, None)) is not None:
             self.uses[previous].drop(uid)
-        place = node or (pod or {}).get("spec", {}).get("nodeName", "")
-        if pod is None or not place or is_ended(pod):
+        node_name = node or (pod or {}).get("spec", {}).get("nodeName", "")
+        if pod is None or not node_name or is_ended(pod):
             return
-        self._places[uid] = place
-        self.uses.setdefault(place, NodeUse()).add(pod)
+        self._places[uid] = node_name
+        self.uses.setdefault(node_name, NodeUse()).add(pod)
 
     def use(self, node: str) -> NodeUse:
         return self.uses.setdefault(node, NodeUse())
@@ -82,12 +82,12 @@ def request_of(spec: Mapping[str, Any]) -> Amounts:
     sidecars: Amounts = {}
     peak: Amounts = {}
     for container in spec.get("initContainers") or ():
-        local = _requests(container)
+        own = _requests(container)
         if container.get("restartPolicy") == "Always":
-            sidecars = _plus(sidecars, local)
+            sidecars = _plus(sidecars, own)
             peak = _largest(peak, sidecars)
         else:
-            peak = _largest(peak, _plus(sidecars, local))
+            peak = _largest(peak, _plus(sidecars, own))
     for container in spec.get("containers") or ():
         total = _plus(total, _requests(container))
     total = _largest(_plus(total, sidecars), peak)

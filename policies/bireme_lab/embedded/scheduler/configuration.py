@@ -58,8 +58,8 @@ class Configuration:
             ValueError: It is of another kind or version; the message names field and value.
         """
         if document.get("apiVersion") != API_VERSION:
-            hit = document.get("apiVersion")
-            raise ValueError(f"apiVersion is {hit!r}; the scheduler reads {API_VERSION}")
+            version = document.get("apiVersion")
+            raise ValueError(f"apiVersion is {version!r}; the scheduler reads {API_VERSION}")
         profiles = document.get("profiles") or [{"schedulerName": "default-scheduler"}]
         return cls(
             tuple(map(_profile, profiles)),

@@ -33,26 +33,22 @@ def matches(term: Mapping[str, Any], node: Object) -> bool:
     )
 
 
-def _meets(requirement: Mapping[str, Any], values: Mapping[str, str]) -> bool:
-    value = values.get(requirement["key"])
-    desired: Sequence[str] = requirement.get("values") or ()
+def _meets(requirement: Mapping[str, Any], values_by_key: Mapping[str, str]) -> bool:
+    value = values_by_key.get(requirement["key"])
+    values: Sequence[str] = requirement.get("values") or ()
     match requirement["operator"]:
         case "In":
-            return value in desired
+            return value in values
         case "NotIn":
-            return value not in desired
+            return value not in values
         case "Exists":
             return value is not None
         case "DoesNotExist":
             return value is None
         case "Gt":
-            return (
-                value is not None and value.lstrip("-").isdigit() and int(value) > int(desired[0])
-            )
+            return value is not None and value.lstrip("-").isdigit() and int(value) > int(values[0])
         case "Lt":
-            return (
-                value is not None and value.lstrip("-").isdigit() and int(value) < int(desired[0])
-            )
+            return value is not None and value.lstrip("-").isdigit() and int(value) < int(values[0])
     return False
 
 

@@ -53,8 +53,8 @@ def has_rules(pod: Object) -> bool:
 
 
 def _terms(pod: Object, kind: str) -> Sequence[Mapping[str, Any]]:
-    hit = ((pod["spec"].get("affinity") or {}).get(kind) or {}).get(_REQUIRED)
-    return hit or ()
+    terms = ((pod["spec"].get("affinity") or {}).get(kind) or {}).get(_REQUIRED)
+    return terms or ()
 
 
 def _selects(term: Mapping[str, Any], owner: Object, other: Object, labels: Labels) -> bool:
@@ -72,17 +72,17 @@ def _selects(term: Mapping[str, Any], owner: Object, other: Object, labels: Labe
 def _selector(rule: Mapping[str, Any], owner: Object) -> Mapping[str, Any] | None:
     """Return the label selector of a rule, with ``matchLabelKeys`` filled in."""
     selector = rule.get("labelSelector")
-    keys, local = rule.get("matchLabelKeys") or (), owner["metadata"].get("labels") or {}
+    keys, labels = rule.get("matchLabelKeys") or (), owner["metadata"].get("labels") or {}
     if selector is None or not keys:
-        hit: Mapping[str, Any] | None = selector
-        return hit
-    extra = [{"key": k, "operator": "In", "values": [local[k]]} for k in keys if k in local]
+        whole: Mapping[str, Any] | None = selector
+        return whole
+    extra = [{"key": k, "operator": "In", "values": [labels[k]]} for k in keys if k in labels]
     return {**selector, "matchExpressions": [*(selector.get("matchExpressions") or ()), *extra]}
 
 
 def _domain(rule: Mapping[str, Any], node: Object) -> str | None:
-    hit: str | None = (node["metadata"].get("labels") or {}).get(rule["topologyKey"])
-    return hit
+    domain: str | None = (node["metadata"].get("labels") or {}).get(rule["topologyKey"])
+    return domain
 
 
 def _is_same(rule: Mapping[str, Any], one: Object, other: Object) -> bool:
@@ -95,14 +95,14 @@ def _is_near(pod: Object, node: Object, placements: Sequence[Placed], labels: La
         return True
     if any(_domain(term, node) is None for term in terms):
         return False
-    desired = [
+    matching = [
         place
         for place, other in placements
         if all(_selects(term, pod, other, labels) for term in terms)
     ]
-    if not desired:  # the first of them may go anywhere
+    if not matching:  # the first of them may go anywhere
         return all(_selects(term, pod, pod, labels) for term in terms)
-    return all(any(_is_same(term, place, node) for place in desired) for term in terms)
+    return all(any(_is_same(term, place, node) for place in matching) for term in terms)
 
 
 def _is_skewed(
@@ -113,18 +113,18 @@ def _is_skewed(
     placements: Sequence[Placed],
 ) -> bool:
     counted = list(_counted(limit, pod, nodes))
-    hit = Counter({_domain(limit, each): 0 for each in counted})
+    counts = Counter({_domain(limit, each): 0 for each in counted})
     names = {each["metadata"]["name"] for each in counted}
     namespace, selector = pod["metadata"]["namespace"], _selector(limit, pod)
     for place, other in placements:
         meta = other["metadata"]
         if place["metadata"]["name"] in names and meta["namespace"] == namespace:
             is_selected = matches_labels(selector, meta.get("labels") or {})
-            hit[_domain(limit, place)] += is_selected and "deletionTimestamp" not in meta
-    local = matches_labels(selector, pod["metadata"].get("labels") or {})
-    is_enough = len(hit) >= int(limit.get("minDomains") or 1)
-    fewest = min(hit.values(), default=0) if is_enough else 0
-    return hit[_domain(limit, node)] + local - fewest > int(limit["maxSkew"])
+            counts[_domain(limit, place)] += is_selected and "deletionTimestamp" not in meta
+    is_selected_itself = matches_labels(selector, pod["metadata"].get("labels") or {})
+    is_enough = len(counts) >= int(limit.get("minDomains") or 1)
+    fewest = min(counts.values(), default=0) if is_enough else 0
+    return counts[_domain(limit, node)] + is_selected_itself - fewest > int(limit["maxSkew"])
 
 
 def _counted(limit: Mapping[str, Any], pod: Object, nodes: Sequence[Object]) -> Iterator[Object]:

@@ -73,8 +73,8 @@ class Scheduler:
     # --- what it knows -------------------------------------------------------------------------
 
     def _node_changed(self, change: StoreChange) -> None:
-        hit = change.object
-        self.cache.put_node(hit["metadata"]["name"], change.new)
+        node = change.object
+        self.cache.put_node(node["metadata"]["name"], change.new)
         self._retry_all()
 
     def _pod_changed(self, change: StoreChange) -> None:
@@ -137,7 +137,7 @@ class Scheduler:
         waiting.tries += 1
         waiting.not_before = self.client.clock() + _FLUSH_SECONDS
         refusals = self._filter(pod)
-        names = [name for name, phrase in refusals.items() if not phrase]
+        names = [name for name, obstacle in refusals.items() if not obstacle]
         for extender in self.configuration.extenders:
             if names and extender.filter_verb:
                 names, refused = await self._ask_filter(session, extender, pod, names)
@@ -174,10 +174,10 @@ class Scheduler:
             if pinned is not None and name not in pinned:
                 refusals[name] = "node(s) didn't satisfy plugin(s) [NodeAffinity]"
                 continue
-            phrase = self._against(pod, node, request, ports)
-            if not phrase and has_rules:
-                phrase = pod_affinity.obstacle(pod, node, nodes, placements, labels)
-            refusals[name] = phrase
+            obstacle = self._against(pod, node, request, ports)
+            if not obstacle and has_rules:
+                obstacle = pod_affinity.obstacle(pod, node, nodes, placements, labels)
+            refusals[name] = obstacle
         return refusals
 
     def _against(
@@ -333,9 +333,9 @@ class Scheduler:
     def _report(self, key: Key, pod: Object, refusals: Mapping[str, str]) -> None:
         """Write onto the pod that no node is left, and why."""
         counts: Counter[str] = Counter()
-        for phrase in refusals.values():
+        for obstacle in refusals.values():
             counts.update(
-                phrase.split(", ") if phrase.startswith(("Insuff", "Too many")) else [phrase]
+                obstacle.split(", ") if obstacle.startswith(("Insuff", "Too many")) else [obstacle]
             )
         reasons = ", ".join(sorted(f"{count} {why}" for why, count in counts.items()))
         message = f"0/{len(refusals)} nodes are available: {reasons}."
@@ -365,11 +365,11 @@ def _backoff(tries: int) -> float:
     return min(first * 2.0 ** max(tries - 1, 0), longest)
 
 
-def _clash(ports: set[Any], remainder: set[Any]) -> bool:
+def _clash(ports: set[Any], others: set[Any]) -> bool:
     """Return whether two pods take one port of a node, at one address or at all."""
     return any(
         (protocol, number) == (other_protocol, other_number)
         and (host == other_host or ANY_ADDRESS in (host, other_host))
         for protocol, host, number in ports
-        for other_protocol, other_host, other_number in remainder
+        for other_protocol, other_host, other_number in others
     )
