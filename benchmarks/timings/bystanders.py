@@ -4,8 +4,8 @@ A steady stream of small pods that have nothing to do with Bireme is created at 
 is measured of each is the time from its create request to the event that it is bound. All
 surroundings follow one another in every repetition, in changing order.
 
-While Bireme is flooded its gangs come and go, and whoever made these pods would load the API server
-with them. So the flood is compared with the same pods made for the default scheduler.
+While Bireme is flooded its gangs come and go, and a maker of these pods would load the API
+server with them. So the flood is compared with the same pods made for the default scheduler.
 """
 
 import asyncio

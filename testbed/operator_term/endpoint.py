@@ -94,7 +94,7 @@ class Endpoint:
         return await self._get(self.headers(who), namespaces)
 
     async def present(self, header: str) -> tuple[int, dict[str, Any]]:
-        """Return status and body of the outlook for whoever sends ``header``."""
+        """Return status and body of the outlook for the sender of ``header``."""
         return await self._get({TICKET_HEADER: header}, ())
 
     async def _get(

@@ -162,7 +162,7 @@ def test_another_checkpoint_places_as_the_library_predicts_without_a_restart(
 def test_a_changed_parameter_decides_without_a_restart_and_a_bad_one_changes_nothing(
     tenant: Tenant, stack: BiremeStack, records: Path
 ) -> None:
-    """Whoever expects whole nodes keeps them; whoever expects pairs keeps an even number free."""
+    """A policy that expects whole nodes keeps them; one of pairs keeps an even number free."""
     pid = stack.operator().pid
 
     def expect(generation: int, share_of_2: float, share_of_8: float) -> None:

@@ -79,7 +79,7 @@ async def test_of_many_releases_that_claim_at_once_two_never_lead(
         assert sum(release.is_leader() for release in releases) <= 1
     (leader,) = (release for release in releases if release.is_leader())
     assert claim_of(api)["holder"] == leader.identity
-    # Whoever loses has written nothing into its own Lease.
+    # The loser has written nothing into its own Lease.
     held = [lease["spec"] for lease in api.store.collection(LEASES).objects.values()]
     assert [spec["holderIdentity"] for spec in held] == [leader.identity]
 

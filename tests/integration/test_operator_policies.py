@@ -159,7 +159,7 @@ async def test_files_that_change_under_a_loaded_policy_change_nothing(
 async def test_a_changed_parameter_changes_where_a_job_goes_and_a_bad_one_nothing(
     api: FakeApi, tmp_path: Path, trained: Path
 ) -> None:
-    """Whoever expects whole nodes keeps them; whoever expects pairs keeps an even number free."""
+    """A policy that expects whole nodes keeps them; one of pairs keeps an even number free."""
     records = tmp_path / "records"
     records.mkdir()
     furnish(api, 2)

@@ -1,4 +1,4 @@
-"""Time that a gang spends parked buys it no place before others, whoever leads by then."""
+"""Time that a gang spends parked buys it no place before others, whichever replica leads."""
 
 from pathlib import Path
 

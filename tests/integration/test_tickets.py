@@ -116,7 +116,7 @@ async def test_tickets_of_one_account_close_the_endpoints_for_nobody(
             api.put(name, {"metadata": large, "spec": spec})
         assert (await asked.present(asked.new_ticket("ann")))[0] == 503
         assert (await asked.present("a-1.x"))[0] == 401, "it is larger than any ticket"
-        assert api.requests["GET", TICKETS] == 2, "by name, whoever has how many"
+        assert api.requests["GET", TICKETS] == 2, "by name, however many a user has"
 
 
 async def test_accounts_of_a_namespace_share_their_limit_and_others_have_their_own(

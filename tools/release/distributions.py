@@ -30,7 +30,7 @@ _STEP_SECONDS: Final = 900.0
 def build(folder: Path) -> list[Path]:
     """Build sdist and wheel of each distribution into ``folder``; return the wheels, bireme first.
 
-    A wheel is built from the sdist, as whoever installs that would, never from the checkout.
+    A wheel is built from the sdist, as its users build it, never from the checkout.
     """
     folder = folder.resolve()  # each is built in its own source's folder
     version = versions.current()

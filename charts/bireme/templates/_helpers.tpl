@@ -235,7 +235,7 @@ system:serviceaccount:{{ include "bireme.namespace" (index . 0) }}:{{ include "b
 {{- end -}}
 
 {{/* Whether a right was given to the caller by its name, in CEL: (list "clusterclaims" "operate"). Only
-cluster administrators give it, as it is asked for in the whole cluster. Whoever has every verb was
+cluster administrators give it, as it is asked for in the whole cluster. A user with every verb was
 given none by name, so administrators are no programs of Bireme. */}}
 {{- define "bireme.hasRight" -}}
 {{- $resource := printf "authorizer.group('bireme.dev').resource('%s')" (index . 0) -}}

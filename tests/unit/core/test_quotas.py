@@ -1,4 +1,4 @@
-"""ResourceQuotas in a cycle: gangs whole or not at all, whoever else may start."""
+"""ResourceQuotas in a cycle: gangs whole or not at all, whatever else may start."""
 
 from dataclasses import replace
 
