@@ -20,7 +20,7 @@ endef
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install controlplane demo test test-fast check audit format crds monitoring reference docs images bench bench-peers evidence verify differential release-rehearsal cluster-up cluster-down kind-up kind-down constraints clean
+.PHONY: help install controlplane demo demo-cluster test test-fast check audit format crds monitoring reference docs images bench bench-peers evidence verify differential release-rehearsal cluster-up cluster-down kind-up kind-down constraints clean
 
 help: ## print this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,8 +39,11 @@ $(VENV)/demo: constraints-demo.txt pyproject.toml policies/pyproject.toml
 controlplane: $(VENV)/demo ## build the Kubernetes binaries, once; later runs are instant
 	@$(RUN) testbed.controlplane build
 
-demo: controlplane ## 24 jobs on a real control plane with fake GPU nodes (KEEP=1, SEED=n)
+demo: $(VENV)/demo ## 24 jobs on an embedded cluster with fake GPU nodes (KEEP=1, SEED=n)
 	@$(RUN) tools.demo run
+
+demo-cluster: controlplane ## the same on a real control plane (KEEP=1, SEED=n)
+	@$(RUN) tools.demo run --real
 
 test: check docs controlplane ## everything: checks, then every test tier
 	@$(RUN) testbed.controlplane build --helm --judge --karpenter --kubeflow

@@ -1,24 +1,24 @@
 """The demo from its first line to its exit status."""
 
 import json
-import sys
+import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
 from rich.live import Live
 
-from testbed.controlplane.cluster import Cluster
 from testbed.history.amounts import GPU
 from testbed.history.observed import ENDED
 from testbed.history.recorder import COLLECTIONS, Recorder
-from tools.demo import clusters, gantt, summary
+from tools.demo import summary
+from tools.demo.cluster import RUN, DemoCluster, Say
 from tools.demo.colours import Palette
-from tools.demo.film import Film
 from tools.demo.plain import Plain
 from tools.demo.promises import judge
 from tools.demo.report import Report, report_of
@@ -26,6 +26,9 @@ from tools.demo.screen import Screen
 from tools.demo.submission import Submitter
 from tools.demo.timeline import Timeline
 from tools.demo.workload import Workload
+
+if TYPE_CHECKING:
+    from tools.demo.film import Film
 
 TIME_LIMIT_SECONDS: Final = 150.0
 REFRESH_SECONDS: Final = 0.25
@@ -41,6 +44,8 @@ PICTURE: Final = "demo-gantt.png"
 @dataclass(frozen=True, slots=True)
 class Options:
     seed: int
+    is_real: bool
+    """Play on a real control plane."""
     keeps: bool
     """Leave the cluster up."""
     name: str
@@ -58,35 +63,38 @@ def perform(workload: Workload, options: Options, console: Console) -> int:
     def say(line: str) -> None:
         console.print(f"[dim]{time.monotonic() - began:5.1f} s[/]  {line}", highlight=False)
 
-    with _cluster(workload, options, say) as cluster:
-        history = clusters.RUN / "history.jsonl"
-        with Recorder(cluster.kubeconfig, history, WATCHED) as recorder:
-            timeline = Timeline()
-            palette = Palette(job.name for job in workload.submissions)
-            folder = clusters.RUN / "jobs"
-            with Submitter(cluster, workload, folder, timeline.held_gpus) as submitter:
-                _follow(recorder, timeline, palette, submitter, options, console)
-            recorder.settle()
-            timeline.feed(recorder.records())  # what came since the last look
-            promises = judge(recorder.records(), timeline, workload)
-        report = report_of(timeline, promises, options.seed)
-        _write(report, timeline, palette, options)
-        summary.show(report, console)
-        console.print(f"\nPicture {PICTURE}, report {REPORT}, history {history}", highlight=False)
-        console.print(f"The jobs, as they went in: {clusters.RUN / 'jobs'}", highlight=False)
-        if options.keeps:
-            tell_what_next(cluster, console)
-        else:
-            console.print(f"The operator's record: {clusters.RUN / 'records'}", highlight=False)
+    history = RUN / "history.jsonl"
+    timeline = Timeline()
+    palette = Palette(job.name for job in workload.submissions)
+    with (
+        _cluster(workload, options, say) as cluster,
+        Recorder(cluster.kubeconfig, history, WATCHED) as recorder,
+    ):
+        with Submitter(cluster, workload, RUN / "jobs", timeline.held_gpus) as submitter:
+            _follow(recorder, timeline, palette, submitter, options, console)
+        recorder.settle()
+        timeline.feed(recorder.records())  # what came since the last look
+    promises = judge(recorder.records(), timeline, workload)
+    report = report_of(timeline, promises, options.seed)
+    _write(report, timeline, palette, options)
+    summary.show(report, console)
+    console.print(f"\nPicture {PICTURE}, report {REPORT}, history {history}", highlight=False)
+    console.print(f"The jobs, as they went in: {RUN / 'jobs'}", highlight=False)
+    if options.keeps:
+        tell_what_next(cluster, console)
+    else:
+        console.print(f"The operator's record: {RUN / 'records'}", highlight=False)
     return 0 if report["ok"] else 1
 
 
 @contextmanager
-def _cluster(workload: Workload, options: Options, say: clusters.Say) -> Iterator[Cluster]:
+def _cluster(workload: Workload, options: Options, say: Say) -> Iterator[DemoCluster]:
     """Yield the cluster; one that is kept goes as well when the demo does not reach its end."""
+    # The real one's module needs what only Linux has.
+    clusters = import_module(f"tools.demo.{'real' if options.is_real else 'embedded'}_cluster")
     if not options.keeps:
-        with clusters.served(workload.nodes, workload.racks, say) as stack:
-            yield stack.cluster
+        with clusters.temporary(workload.nodes, workload.racks, say) as cluster:
+            yield cluster
         return
     cluster = clusters.staying(options.name, workload.nodes, workload.racks, say)
     try:
@@ -107,7 +115,7 @@ def _follow(
     """Show what happens until nothing more will, or the time is over."""
     limits = _limits(recorder)
     screen = Screen(timeline, palette, options.seed, limits)
-    film = Film() if options.film is not None else None
+    film = _film(options)
     plain = Plain(timeline, lambda line: console.print(line, highlight=False, soft_wrap=True))
     settled_at: float | None = None
     with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
@@ -132,6 +140,14 @@ def _follow(
         film.save(options.film)
 
 
+def _film(options: Options) -> "Film | None":
+    if options.film is None:
+        return None
+    from tools.demo.film import Film  # what draws is large, and few want one
+
+    return Film()
+
+
 def _is_over(timeline: Timeline) -> bool:
     stories = timeline.stories.values()
     return all(s.phase in ENDED or s.status.get("reason") == "NeverFits" for s in stories)
@@ -148,17 +164,19 @@ def _limits(recorder: Recorder) -> dict[str, int]:
 def _write(report: Report, timeline: Timeline, palette: Palette, options: Options) -> None:
     options.output.mkdir(parents=True, exist_ok=True)
     (options.output / REPORT).write_text(json.dumps(report, indent=1) + "\n")
+    from tools.demo import gantt  # what draws is large, and the cluster has ended by now
+
     title = f"{len(report['jobs'])} training jobs on {report['gpus']} GPUs, seed {report['seed']}"
     gantt.draw(timeline, palette, options.output / PICTURE, title)
 
 
-def tell_what_next(cluster: Cluster, console: Console) -> None:
+def tell_what_next(cluster: DemoCluster, console: Console) -> None:
     """Print how to look around a cluster that stays."""
     lines = (
         "",
         "[bold]The cluster stays up.[/] In a shell:",
         f"  export KUBECONFIG={cluster.kubeconfig}",
-        f"  export PATH={Path(sys.executable).parent}:{cluster.binary('kubectl').parent}:$PATH",
+        f"  export PATH={os.pathsep.join(map(str, cluster.programs))}:$PATH",
         "  kubectl get btj -A                      # every job: phase, queue, priority, reason",
         "  kubectl get bq                          # the queues",
         "  kubectl get events -A --sort-by=.metadata.creationTimestamp    # the whole story",
@@ -167,7 +185,7 @@ def tell_what_next(cluster: Cluster, console: Console) -> None:
         "  bireme submit --dry-run manifests/examples/01-single-gpu.yaml  # where it would start",
         "  make cluster-down                       # stop everything",
         "The board, in a browser; the address works once (then: bireme ui):",
-        f"  {clusters.board_address(cluster.name)}",
+        f"  {cluster.board_address}",
     )
     for line in lines:
         console.print(line, highlight=False, soft_wrap=True)

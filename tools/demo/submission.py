@@ -1,4 +1,4 @@
-"""Submits the jobs of a workload as a user would: YAML files, ``kubectl apply``, on their cues."""
+"""Submits the jobs of a workload as a user would: YAML files, applied on their cues."""
 
 import threading
 import time
@@ -8,9 +8,9 @@ from typing import Final, Self
 
 import yaml
 
-from testbed.controlplane.cluster import Cluster
 from testbed.controlplane.errors import ControlPlaneError
-from tools.demo.workload import NAMESPACE, Cue, Submission, Workload
+from tools.demo.cluster import DemoCluster, DemoClusterError
+from tools.demo.workload import Cue, Submission, Workload
 
 _POLL_SECONDS: Final = 0.05
 # Jobs due within this time go in with one kubectl, whose start alone costs a tenth of a second.
@@ -24,7 +24,11 @@ class Submitter:
     """
 
     def __init__(
-        self, cluster: Cluster, workload: Workload, folder: Path, held_gpus: Callable[[str], int]
+        self,
+        cluster: DemoCluster,
+        workload: Workload,
+        folder: Path,
+        held_gpus: Callable[[str], int],
     ) -> None:
         self._cluster = cluster
         self._held_gpus = held_gpus
@@ -48,7 +52,6 @@ class Submitter:
         return not self._due
 
     def __enter__(self) -> Self:
-        self._cluster.create_namespace(NAMESPACE)
         self._thread.start()
         return self
 
@@ -67,8 +70,12 @@ class Submitter:
                 entry for entry in self._due if self._is_due(entry[0], now + _TOGETHER_SECONDS)
             ]
             try:
-                self._cluster.kubectl("apply", *(f"--filename={path}" for _, path in ready))
-            except (ControlPlaneError, OSError) as error:  # for the main thread to raise
+                self._cluster.apply([path for _, path in ready])
+            except (
+                ControlPlaneError,
+                DemoClusterError,
+                OSError,
+            ) as error:  # for the main thread to raise
                 self.failure = error
                 return
             self._due = [entry for entry in self._due if entry not in ready]

@@ -1,6 +1,7 @@
 """The demo's workload: jobs as a user would write them, and when each is submitted."""
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from bireme_lab.embedded.fake_nodes import GPU
@@ -11,6 +12,7 @@ Part = Literal["", "elastic", "reserved", "short", "long", "urgent", "never fits
 NAMESPACE: Final = "demo"
 _TORCH: Final = "pytorch/pytorch:2.8.0-cuda12.8-cudnn9-runtime"
 FAILURE: Final = "CUDA error: out of memory"
+_DURATION: Final = "fake.bireme.dev/duration"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,35 @@ class Workload:
 
     def named(self, part: Part) -> str:
         return next(s.name for s in self.submissions if s.part == part)
+
+
+def shortened(workload: Workload, share: float) -> Workload:
+    """Return the workload with ``share`` of all its times; estimates stay whole seconds."""
+    submissions = (
+        replace(each, seconds=each.seconds * share, manifest=_shortened_job(each.manifest, share))
+        for each in workload.submissions
+    )
+    return replace(workload, submissions=tuple(submissions))
+
+
+def _shortened_job(job: Manifest, share: float) -> Manifest:
+    spec = {**job["spec"], "tasks": [_shortened_task(task, share) for task in job["spec"]["tasks"]]}
+    if estimate := spec.get("estimatedDuration"):
+        spec |= _estimate(math.ceil(_seconds(estimate) * share))
+    return {**job, "spec": spec}
+
+
+def _shortened_task(task: Manifest, share: float) -> Manifest:
+    template = task["template"]
+    annotations = dict(template["metadata"]["annotations"])
+    if duration := annotations.get(_DURATION):
+        annotations[_DURATION] = f"{_seconds(duration) * share:g}s"
+    metadata = {**template["metadata"], "annotations": annotations}
+    return {**task, "template": {**template, "metadata": metadata}}
+
+
+def _seconds(duration: str) -> float:
+    return float(duration.removesuffix("s"))
 
 
 def torch(
@@ -133,7 +164,7 @@ def _template(image: str, gpus: int, seconds: int, fails_at: str = "") -> Manife
     """Return a template; annotations set how long kwok's fake kubelet runs it and how it ends."""
     fake = {}
     if seconds:
-        fake["fake.bireme.dev/duration"] = f"{seconds}s"
+        fake[_DURATION] = f"{seconds}s"
     if fails_at:
         fake["fake.bireme.dev/fail-attempts"] = fails_at
         fake["fake.bireme.dev/fail-message"] = FAILURE

@@ -3,7 +3,6 @@
 import argparse
 import asyncio
 import contextlib
-import signal
 import sys
 from functools import partial
 from pathlib import Path
@@ -15,7 +14,7 @@ from bireme.cli.arguments import UsageError, whole
 from bireme.kube import names
 from bireme_lab.embedded.api.errors import Object
 from bireme_lab.embedded.fake_nodes import fake_nodes
-from bireme_lab.embedded.installation import EmbeddedInstallation
+from bireme_lab.embedded.installation import EmbeddedInstallation, end_signal
 
 _KINDS: Final = ("Node", "Queue", "PriorityClass")
 _RACKS: Final = 4
@@ -67,30 +66,15 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _run(nodes: list[Object], remainder: list[Object], *, has_board: bool) -> None:
-    ended = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    with contextlib.suppress(NotImplementedError):  # Windows has no such handlers
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, ended.set)
+    end = end_signal()
     async with EmbeddedInstallation(nodes, remainder, has_board=has_board) as installed:
         _say(f"{len(nodes)} fake nodes are ready, and Bireme runs. In another shell:")
         _say(f"  export KUBECONFIG={installed.kubeconfig}")
         _say("  kubectl get nodes; kubectl apply -f JOB.yaml; kubectl get btj; bireme why JOB")
-        if has_board and (address := await _board_address(installed)):
+        if has_board and (address := await installed.board_address()):
             _say(f"The board, in a browser; the address works once: {address}")
         _say("API server, scheduler, kubelets and controllers are models. Ctrl-C ends all of it.")
-        await ended.wait()
-
-
-async def _board_address(installed: EmbeddedInstallation) -> str:
-    """Return the address that the board prints; empty if it does not start."""
-    log = installed.programs[-1].log
-    for _ in range(100):
-        lines = log.read_text(errors="replace").splitlines() if log.exists() else []
-        if hit := next((line for line in lines if line.startswith("http://")), ""):
-            return hit
-        await asyncio.sleep(0.1)
-    return ""
+        await end.wait()
 
 
 def _say(text: str) -> None:

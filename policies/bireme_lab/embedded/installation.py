@@ -3,9 +3,8 @@
 import asyncio
 import contextlib
 import json
-import os
+import signal
 import socket
-import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,82 +18,13 @@ from bireme.kube import crd
 from bireme_lab.embedded.api import kinds
 from bireme_lab.embedded.api.errors import Object
 from bireme_lab.embedded.cluster import EmbeddedCluster, put
+from bireme_lab.embedded.programs import InstalledProgram
 from bireme_lab.embedded.scheduler.configuration import Configuration
 
-_READY_SECONDS: Final = 30.0
+_BOARD_SECONDS: Final = 10.0
 _POLL_SECONDS: Final = 0.05
-_END_SECONDS: Final = 10.0
 _LOOPBACK: Final = "127.0.0.1"
 SCHEDULER_CONFIGURATION: Final = Path(__file__).with_name("scheduler-config.yaml")
-
-
-class ProgramStartError(Exception):
-    """A program of the installation did not start; the message has the end of its log."""
-
-
-@dataclass(eq=False)
-class InstalledProgram:
-    """One program of the installation, and its log."""
-
-    name: str
-    module: str
-    arguments: Sequence[str]
-    environment: Mapping[str, str]
-    log: Path
-    ready_url: str = ""
-    _process: asyncio.subprocess.Process | None = None
-
-    async def start(self) -> None:
-        """Start the program; it ends with this one."""
-        with self.log.open("ab") as log:
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "bireme_lab.embedded.child",
-                self.module,
-                *self.arguments,
-                env={**os.environ, **self.environment},
-                stdin=asyncio.subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-            )
-
-    async def wait_ready(self, session: aiohttp.ClientSession) -> None:
-        """Wait until the program answers that it is ready.
-
-        Raises:
-            StartError: it has ended, or is not ready in time.
-        """
-        if not self.ready_url:
-            return
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + _READY_SECONDS
-        while loop.time() < deadline:
-            if self._process is not None and self._process.returncode is not None:
-                break
-            with contextlib.suppress(aiohttp.ClientError, TimeoutError):
-                async with session.get(self.ready_url) as reply:
-                    if reply.status == 200:
-                        return
-            await asyncio.sleep(_POLL_SECONDS)
-        tail = self.log.read_text(errors="replace")[-1500:]
-        raise ProgramStartError(
-            f"{self.name} is not ready; its log in {self.log} ends with:\n{tail}"
-        )
-
-    async def stop(self) -> None:
-        """End the program, by force if it does not end by itself."""
-        process = self._process
-        if process is None or process.returncode is not None:
-            return
-        with contextlib.suppress(ProcessLookupError):
-            process.terminate()
-        try:
-            async with asyncio.timeout(_END_SECONDS):
-                await process.wait()
-        except TimeoutError:
-            process.kill()
-            await process.wait()
 
 
 @dataclass(eq=False)
@@ -106,6 +36,7 @@ class EmbeddedInstallation:
         manifests: More manifests, applied before Bireme starts.
         environment: Settings of Bireme's programs.
         folder: The folder of kubeconfig and logs; None for a temporary one.
+        commands: By module of a program, the module and arguments to run in its place.
     """
 
     nodes: Sequence[Object] = ()
@@ -113,6 +44,7 @@ class EmbeddedInstallation:
     environment: Mapping[str, str] = field(default_factory=dict)
     has_board: bool = False
     folder: Path | None = None
+    commands: Mapping[str, Sequence[str]] = field(default_factory=dict)
     cluster: EmbeddedCluster = field(init=False)
     kubeconfig: Path = field(init=False)
     programs: list[InstalledProgram] = field(default_factory=list)
@@ -142,27 +74,23 @@ class EmbeddedInstallation:
         self.programs = [
             InstalledProgram(
                 "the extender",
-                "bireme_extender",
-                (),
+                self.commands.get("bireme_extender", ("bireme_extender",)),
                 {**shared, "BIREME_EXTENDER_ADDRESS": f"{_LOOPBACK}:{extender}"},
                 self.folder / "extender.log",
                 f"http://{_LOOPBACK}:{extender}/readyz",
             ),
             InstalledProgram(
                 "the operator",
-                "bireme_operator",
-                (),
+                self.commands.get("bireme_operator", ("bireme_operator",)),
                 {**shared, "BIREME_METRICS_ADDRESS": f"{_LOOPBACK}:{metrics}"},
                 self.folder / "operator.log",
                 f"http://{_LOOPBACK}:{metrics}/readyz",
             ),
         ]
         if self.has_board:
-            arguments = ("ui", "--no-browser", f"--kubeconfig={self.kubeconfig}")
+            command = ("bireme.cli", "ui", "--no-browser", f"--kubeconfig={self.kubeconfig}")
             self.programs.append(
-                InstalledProgram(
-                    "the board", "bireme.cli", arguments, shared, self.folder / "board.log"
-                )
+                InstalledProgram("the board", command, shared, self.folder / "board.log")
             )
         for program in self.programs:
             await program.start()
@@ -170,6 +98,30 @@ class EmbeddedInstallation:
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2)) as session:
             for program in self.programs:
                 await program.wait_ready(session)
+        for program in self.programs:
+            program.keep_running()
+
+    async def board_address(self) -> str:
+        """Return the address that the board prints; empty if it does not start."""
+        log = self.programs[-1].log
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_BOARD_SECONDS):
+                while True:
+                    for line in log.read_text(errors="replace").splitlines():
+                        if line.startswith("http://"):
+                            return line
+                    await asyncio.sleep(_POLL_SECONDS)
+        return ""
+
+
+def end_signal() -> asyncio.Event:
+    """Return what is set when somebody ends this program, by Ctrl-C or SIGTERM."""
+    end = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    with contextlib.suppress(NotImplementedError):  # Windows has no such handlers
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, end.set)
+    return end
 
 
 def furnish(cluster: EmbeddedCluster, manifests: Iterable[Object]) -> None:

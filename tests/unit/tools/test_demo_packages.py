@@ -11,6 +11,9 @@ from tests.unit.tools.pins import REPOSITORY, pins
 PROGRAMS = (
     "testbed.controlplane.__main__",
     "tools.demo.__main__",
+    "tools.demo.embedded_server",
+    "tools.demo.gantt",
+    "tools.demo.real_cluster",
     "bireme_operator.__main__",
     "bireme_extender.__main__",
 )

@@ -1,7 +1,7 @@
 """The jobs of the demo: whatever the seed deals, the story has its turns."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -120,18 +120,14 @@ def test_equal_seeds_give_equal_jobs_and_others_do_not() -> None:
 
 
 class FakeCluster:
-    """Notes the files that kubectl is given."""
+    """Notes the files that it is given."""
 
     def __init__(self) -> None:
         self.applied: list[str] = []
         self.changed = threading.Event()
 
-    def create_namespace(self, name: str) -> None:
-        """There is nothing to create."""
-
-    def kubectl(self, *arguments: str) -> None:
-        """Take the files."""
-        self.applied += [argument.rpartition("-")[2] for argument in arguments[1:]]
+    def apply(self, files: Sequence[Path]) -> None:
+        self.applied += [file.name.rpartition("-")[2] for file in files]
         self.changed.set()
 
 

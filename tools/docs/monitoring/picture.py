@@ -28,7 +28,8 @@ from bireme_lab.simulator.reports.page import LIGHT, LIGHT_POLICIES
 from testbed.controlplane.stack import BiremeStack
 from testbed.prometheus import find_programs, serving
 from testbed.scenario.manifests import scheduling_policy
-from tools.demo import clusters
+from tools.demo import real_cluster
+from tools.demo.cluster import RUN
 from tools.demo.submission import Submitter
 from tools.demo.workload import Manifest, Submission, Workload, single, torch
 
@@ -45,7 +46,10 @@ _COLOURS: Final = {"green": "#0b7d5a", "yellow": "#8a6a00", "red": "#c2181f"}
 def picture(dashboard: Json, target: Path) -> None:
     """Run Bireme for five minutes and draw its dashboard; Unavailable without Prometheus."""
     programs = find_programs()
-    with clusters.served(_NODES, _RACKS, print) as stack, tempfile.TemporaryDirectory() as folder:
+    with (
+        real_cluster.served(_NODES, _RACKS, print) as stack,
+        tempfile.TemporaryDirectory() as folder,
+    ):
         ports = (stack.operator().port, stack.extender_port)
         targets = [f"127.0.0.1:{port}" for port in ports]
         with serving(programs, Path(folder), targets=targets) as url:
@@ -59,7 +63,8 @@ def _load(stack: BiremeStack) -> None:
     stack.cluster.kubectl("apply", "-f", "-", input=json.dumps(shadow))
     ends = time.monotonic() + SECONDS
     workload = Workload(_NODES, _RACKS, tuple(submissions()))
-    with Submitter(stack.cluster, workload, clusters.RUN / "jobs", lambda _: 0) as submitter:
+    cluster = real_cluster.demo_cluster(stack.cluster)
+    with Submitter(cluster, workload, RUN / "jobs", lambda _: 0) as submitter:
         while time.monotonic() < ends:
             if submitter.failure is not None:
                 raise submitter.failure

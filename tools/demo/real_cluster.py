@@ -1,4 +1,4 @@
-"""The demo's cluster with Bireme on it: one that ends with this program, or one that stays.
+"""The demo on a real control plane: a cluster that ends with this program, or one that stays.
 
 A cluster that stays (``up``, ``KEEP=1``) has a keeper: a program that starts Bireme's processes
 again when they end, as a kubelet would, and goes when the cluster goes.
@@ -8,12 +8,10 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
 
-from bireme.replay.writer import record_files
 from testbed.controlplane.cluster import Cluster, clusters_folder
 from testbed.controlplane.errors import ControlPlaneError
 from testbed.controlplane.leader import SYSTEM, own_address, serve_leader
@@ -22,28 +20,32 @@ from testbed.controlplane.process import Process, command_line, ended
 from testbed.controlplane.stack import BiremeStack, Keeper
 from testbed.controlplane.waiting import wait_until
 from testbed.scenario.clusters import install_api
+from tools.demo.cluster import (
+    INTERNALS,
+    QUEUES,
+    ROOT,
+    RUN,
+    DemoCluster,
+    DemoClusterError,
+    Say,
+)
+from tools.demo.recording import operator_settings
+from tools.demo.workload import NAMESPACE
 
-ROOT: Final = Path(__file__).parents[2]
-QUEUES: Final = ROOT / "manifests" / "demo" / "queues.yaml"
-# Logs, history, record and job files of the last run, below the folder it was started in.
-RUN: Final = Path(".run") / "demo"
-NAME: Final = "bireme"
-ENVIRONMENT: Final[Mapping[str, str]] = {
-    "BIREME_MIN_RUNTIME_SECONDS": "3",  # five minutes where jobs run for hours
-    "BIREME_RESIZE_SETTLE_SECONDS": "1",
-}
-INTERNALS: Final = {
-    "status_refresh_seconds": 1.0,  # a live table lives from fresh positions
-    "progress_write_seconds": 1.0,
-}
-Say = Callable[[str], None]
+
+@contextmanager
+def temporary(nodes: int, racks: int, say: Say) -> Iterator[DemoCluster]:
+    """Run a cluster that ends with the block."""
+    with served(nodes, racks, say) as stack:
+        yield demo_cluster(stack.cluster)
 
 
 @contextmanager
 def served(nodes: int, racks: int, say: Say) -> Iterator[BiremeStack]:
+    """Run a cluster that ends with the block; yield Bireme's programs on it."""
     with Cluster.start(f"demo-{os.getpid()}") as cluster:
         _furnish(cluster, nodes, racks, say)
-        settings = _recording_in(RUN / "records")
+        settings = operator_settings(RUN / "records")
         with BiremeStack(cluster, RUN / "logs", settings, internals=INTERNALS) as stack:
             stack.start()
             say("Bireme runs: operator, extender, and a second kube-scheduler")
@@ -52,14 +54,15 @@ def served(nodes: int, racks: int, say: Say) -> Iterator[BiremeStack]:
                 yield stack
 
 
-def staying(name: str, nodes: int, racks: int, say: Say) -> Cluster:
+def staying(name: str, nodes: int, racks: int, say: Say) -> DemoCluster:
     """Start a cluster with Bireme on it that stays until :func:`down`.
 
     Raises:
-        ControlPlaneError: it runs already, or did not start.
+        DemoClusterError: it runs already.
+        ControlPlaneError: it did not start.
     """
     if (clusters_folder() / name).exists():
-        raise ControlPlaneError(f"cluster {name!r} is up already; stop it with: make cluster-down")
+        raise DemoClusterError(f"cluster {name!r} is up already; stop it with: make cluster-down")
     cluster = Cluster.start(name, detached=True)
     try:
         _furnish(cluster, nodes, racks, say)
@@ -68,7 +71,17 @@ def staying(name: str, nodes: int, racks: int, say: Say) -> Cluster:
         down(name)
         raise
     say("Bireme runs: operator, extender, and a second kube-scheduler")
-    return cluster
+    return demo_cluster(cluster, _board_address(name))
+
+
+def demo_cluster(cluster: Cluster, board_address: str = "") -> DemoCluster:
+    """Return a real cluster as the demo's story sees it."""
+
+    def apply(files: Sequence[Path]) -> None:
+        cluster.kubectl("apply", *(f"--filename={file}" for file in files))
+
+    programs = (Path(sys.executable).parent, cluster.binary("kubectl").parent)
+    return DemoCluster(cluster.kubeconfig, apply, programs, board_address)
 
 
 def down(name: str) -> None:
@@ -106,7 +119,7 @@ def keep(name: str) -> None:
         ready_url="",
     )
     folder = clusters_folder() / name
-    settings = _recording_in(folder / "records")
+    settings = operator_settings(folder / "records")
     with BiremeStack(cluster, folder / "logs", settings, internals=INTERNALS) as stack:
         _let_leader_be_asked(stack)
         stack.start()
@@ -120,7 +133,7 @@ def keep(name: str) -> None:
             board.terminate()
 
 
-def board_address(name: str) -> str:
+def _board_address(name: str) -> str:
     """Return where the board of the cluster that stays is; its address works once.
 
     Raises:
@@ -154,16 +167,9 @@ def _let_leader_be_asked(stack: BiremeStack) -> None:
     serve_leader(stack.cluster, address, port)
 
 
-def _recording_in(folder: Path) -> dict[str, str]:
-    """Return the settings with which the operator records there; older records are deleted."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for file in record_files(folder):
-        file.unlink()
-    return {**ENVIRONMENT, "BIREME_RECORD_DIRECTORY": str(folder.resolve())}
-
-
 def _furnish(cluster: Cluster, nodes: int, racks: int, say: Say) -> None:
     say("Kubernetes runs: etcd, API server, controllers, scheduler")
+    cluster.create_namespace(NAMESPACE)
     cluster.add_nodes(fake_nodes(nodes, racks=racks))
     install_api(cluster)
     cluster.kubectl("apply", "-f", str(QUEUES))
