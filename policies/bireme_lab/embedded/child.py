@@ -12,7 +12,8 @@ import threading
 
 
 def _end_with_parent() -> None:
-    while sys.stdin.buffer.read(1024):
+    # Not by sys.stdin: the end of the interpreter waits for its lock, which this thread has.
+    while os.read(sys.stdin.fileno(), 1024):
         pass
     os.kill(os.getpid(), signal.SIGTERM)
 

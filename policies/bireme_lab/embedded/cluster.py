@@ -124,9 +124,13 @@ class EmbeddedCluster:
 
     Attributes:
         configuration: Profiles and extenders of a second scheduler, beside the default one.
+        scheduler_user: Who the second scheduler is.
+        users: By bearer token, who sends it.
     """
 
     configuration: Configuration = DEFAULT
+    scheduler_user: ApiUser = scheduler.USER
+    users: Mapping[str, ApiUser] = field(default_factory=dict)
     port: int = 0
     api: ApiServer = field(init=False)
     http: ApiHttpServer = field(init=False)
@@ -134,8 +138,8 @@ class EmbeddedCluster:
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.api = make_api(wall_clock)
-        self.http = ApiHttpServer(self.api, port=self.port)
+        self.api = make_api(wall_clock, self.users)
+        self.http = ApiHttpServer(self.api, port=self.port, users=self.users)
         self.kubelets = Kubelets(self._client(kubelets.USER))
         pod_verbs.register(self.api, self.kubelets.logs)
 
@@ -158,7 +162,7 @@ class EmbeddedCluster:
         self.api.store.collection(kinds.DEFINITIONS).subscribers.append(follow_new_kinds)
         schedulers = [Scheduler(self._client(scheduler.USER), DEFAULT)]
         if self.configuration is not DEFAULT:
-            schedulers.append(Scheduler(self._client(scheduler.USER), self.configuration))
+            schedulers.append(Scheduler(self._client(self.scheduler_user), self.configuration))
         runs = [
             *(self.kubelets.pods.run(), self.kubelets.nodes.run()),
             *(garbage.work.run(), namespaces.work.run(), jobs.work.run(), budgets.work.run()),

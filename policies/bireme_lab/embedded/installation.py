@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import secrets
 import signal
 import socket
 import tempfile
@@ -12,11 +13,11 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 import aiohttp
+import msgspec
 import yaml
 
-from bireme.kube import crd
-from bireme_lab.embedded.api import kinds
 from bireme_lab.embedded.api.errors import Object
+from bireme_lab.embedded.builtin.rbac import account_user
 from bireme_lab.embedded.cluster import EmbeddedCluster, put
 from bireme_lab.embedded.programs import InstalledProgram
 from bireme_lab.embedded.scheduler.configuration import Configuration
@@ -25,6 +26,12 @@ _BOARD_SECONDS: Final = 10.0
 _POLL_SECONDS: Final = 0.05
 _LOOPBACK: Final = "127.0.0.1"
 SCHEDULER_CONFIGURATION: Final = Path(__file__).with_name("scheduler-config.yaml")
+CHART: Final = Path(__file__).with_name("chart.jsonl")
+NAMESPACE: Final = "bireme-system"
+# By program, the account that the chart gives to it.
+_ACCOUNTS: Final = {
+    name: account_user(NAMESPACE, f"bireme-{name}") for name in ("operator", "scheduler")
+}
 
 
 @dataclass(eq=False)
@@ -65,24 +72,41 @@ class EmbeddedInstallation:
             self.folder = Path(folder_name)
         self.folder.mkdir(parents=True, exist_ok=True)
         extender, metrics = free_ports(2)
-        self.cluster = EmbeddedCluster(_configuration(extender))
-        furnish(self.cluster, [*self.nodes, *self.manifests])
+        tokens = {name: secrets.token_hex(16) for name in _ACCOUNTS}
+        self.cluster = EmbeddedCluster(
+            _configuration(extender),
+            _ACCOUNTS["scheduler"],
+            {token: _ACCOUNTS[name] for name, token in tokens.items()},
+        )
+        furnish(self.cluster, [*chart(), *self.nodes, *self.manifests])
         await stack.enter_async_context(self.cluster)
-        self.kubeconfig = self.folder / "kubeconfig.yaml"
-        self.kubeconfig.write_text(json.dumps(kubeconfig_of(self.cluster.http.url)))
-        shared = {**self.environment, "KUBECONFIG": str(self.kubeconfig)}
+        self.kubeconfig = self._kubeconfig(self.folder / "kubeconfig.yaml")
+        credentials = {
+            name: {
+                **self.environment,
+                "KUBECONFIG": str(self._kubeconfig(self.folder / f"{name}.yaml", token)),
+            }
+            for name, token in tokens.items()
+        }
         self.programs = [
             InstalledProgram(
                 "the extender",
                 self.commands.get("bireme_extender", ("bireme_extender",)),
-                {**shared, "BIREME_EXTENDER_ADDRESS": f"{_LOOPBACK}:{extender}"},
+                {
+                    **credentials["scheduler"],
+                    "BIREME_EXTENDER_ADDRESS": f"{_LOOPBACK}:{extender}",
+                },
                 self.folder / "extender.log",
                 f"http://{_LOOPBACK}:{extender}/readyz",
             ),
             InstalledProgram(
                 "the operator",
                 self.commands.get("bireme_operator", ("bireme_operator",)),
-                {**shared, "BIREME_METRICS_ADDRESS": f"{_LOOPBACK}:{metrics}"},
+                {
+                    **credentials["operator"],
+                    "BIREME_LEASE_NAMESPACE": NAMESPACE,
+                    "BIREME_METRICS_ADDRESS": f"{_LOOPBACK}:{metrics}",
+                },
                 self.folder / "operator.log",
                 f"http://{_LOOPBACK}:{metrics}/readyz",
             ),
@@ -90,7 +114,7 @@ class EmbeddedInstallation:
         if self.has_board:
             command = ("bireme.cli", "ui", "--no-browser", f"--kubeconfig={self.kubeconfig}")
             self.programs.append(
-                InstalledProgram("the board", command, shared, self.folder / "board.log")
+                InstalledProgram("the board", command, self.environment, self.folder / "board.log")
             )
         for program in self.programs:
             await program.start()
@@ -100,6 +124,12 @@ class EmbeddedInstallation:
                 await program.wait_ready(session)
         for program in self.programs:
             program.keep_running()
+
+    def _kubeconfig(self, path: Path, token: str = "") -> Path:
+        """Write the kubeconfig of who has a token; without one, of the administrator."""
+        path.touch(mode=0o600)
+        path.write_text(json.dumps(kubeconfig_of(self.cluster.http.url, token)))
+        return path
 
     async def board_address(self) -> str:
         """Return the address that the board prints; empty if it does not start."""
@@ -124,10 +154,17 @@ def end_signal() -> asyncio.Event:
     return end
 
 
+def chart() -> list[Object]:
+    """Return what the chart installs by default: kinds, accounts, roles, admission policies."""
+    return [msgspec.json.decode(line) for line in CHART.read_bytes().splitlines()]
+
+
 def furnish(cluster: EmbeddedCluster, manifests: Iterable[Object]) -> None:
-    """Create Bireme's kinds and then ``manifests``, as the administrator."""
-    for kind in crd.KINDS:
-        put(cluster.api, kinds.DEFINITIONS, crd.definition(kind))
+    """Create ``manifests`` as the administrator.
+
+    Raises:
+        ValueError: one is of a kind that the cluster does not serve.
+    """
     for manifest in manifests:
         resource = cluster.api.resources.of_kind(manifest["apiVersion"], manifest["kind"])
         if resource is None:
@@ -140,14 +177,14 @@ def furnish(cluster: EmbeddedCluster, manifests: Iterable[Object]) -> None:
         put(cluster.api, place if resource.is_namespaced else resource.path, manifest)
 
 
-def kubeconfig_of(server: str) -> Object:
-    """Return a kubeconfig of the administrator."""
+def kubeconfig_of(server: str, token: str = "") -> Object:
+    """Return a kubeconfig of who has a token; without one, of the administrator."""
     return {
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": "bireme-embedded",
         "clusters": [{"name": "bireme-embedded", "cluster": {"server": server}}],
-        "users": [{"name": "administrator", "user": {}}],
+        "users": [{"name": "administrator", "user": {"token": token} if token else {}}],
         "contexts": [
             {
                 "name": "bireme-embedded",

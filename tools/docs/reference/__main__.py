@@ -12,7 +12,16 @@ from typing import Final
 
 from testbed.scenario import renderings
 from testbed.scenario.helm import Helm
-from tools.docs.reference import api, gpu_models, reasons, schema, settings, texts, values
+from tools.docs.reference import (
+    api,
+    embedded_chart,
+    gpu_models,
+    reasons,
+    schema,
+    settings,
+    texts,
+    values,
+)
 
 ROOT: Final = Path(__file__).parents[3]
 PAGES: Final = {
@@ -22,6 +31,7 @@ PAGES: Final = {
     ROOT / "docs" / "reference" / "settings.md": settings.page,
     ROOT / "tests" / "golden" / "messages.txt": texts.page,
     values.CHART / "README.md": values.page,
+    embedded_chart.PATH: embedded_chart.page,
     schema.PATH: schema.page,
 }
 
@@ -35,16 +45,16 @@ def main() -> None:
     options = parser.parse_args()
     if options.chart and not options.write:
         parser.error("--chart renders the chart to its golden files: give it with --write")
+    if options.chart:
+        with TemporaryDirectory() as home:
+            for path, text in renderings.render(Helm(Path(home))).items():
+                path.write_text(text)
     for path, page in PAGES.items():
         if options.write:
             path.parent.mkdir(exist_ok=True)
             path.write_text(page())
         elif not path.is_file() or path.read_text() != page():
             sys.exit(f"{path.name} is not what the code says; run make reference")
-    if options.chart:
-        with TemporaryDirectory() as home:
-            for path, text in renderings.render(Helm(Path(home))).items():
-                path.write_text(text)
 
 
 if __name__ == "__main__":

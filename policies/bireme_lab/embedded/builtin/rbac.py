@@ -26,12 +26,34 @@ _OF_USERS: Final = {
     "batch": ["jobs"],
     "policy": ["poddisruptionbudgets"],
 }  # fmt: skip
+# What kube-scheduler may do, as Kubernetes' own roles have it.
+_OF_SCHEDULER: Final = (
+    (("", "events.k8s.io"), ("events",), ("create", "patch", "update")),
+    (("coordination.k8s.io",), ("leases",), ("create", "get", "list", "patch", "update", "watch")),
+    (("",), ("nodes", "namespaces", "replicationcontrollers", "services"), tuple(_READ)),
+    (("",), ("persistentvolumeclaims", "persistentvolumes"), (*_READ, "patch", "update")),
+    (("",), ("pods",), ("delete", *_READ)),
+    (("",), ("bindings", "pods/binding"), ("create",)),
+    (("",), ("pods/status",), ("patch", "update")),
+    (("apps",), ("replicasets", "statefulsets"), tuple(_READ)),
+    (("policy",), ("poddisruptionbudgets",), tuple(_READ)),
+    (("storage.k8s.io",), ("*",), tuple(_READ)),
+    (("resource.k8s.io",), ("*",), (*_READ, "patch", "update")),
+    (("authentication.k8s.io",), ("tokenreviews",), ("create",)),
+    (("authorization.k8s.io",), ("subjectaccessreviews",), ("create",)),
+)
 _AGGREGATE: Final = "rbac.authorization.k8s.io/aggregate-to-"
 
 
 def first_roles() -> Iterator[Object]:
-    """Yield the ClusterRoles that every cluster has: cluster-admin, admin, edit, view."""
+    """Yield the ClusterRoles that every cluster has, for users and for kube-scheduler."""
     yield _role("cluster-admin", [_ALL])
+    of_scheduler: list[Object] = [
+        {"apiGroups": list(groups), "resources": list(resources), "verbs": list(verbs)}
+        for groups, resources, verbs in _OF_SCHEDULER
+    ]
+    yield _role("system:kube-scheduler", of_scheduler)
+    yield _role("system:volume-scheduler", of_scheduler)
     reads = [
         {"apiGroups": [group], "resources": names, "verbs": _READ}
         for group, names in _OF_USERS.items()
@@ -61,12 +83,15 @@ def first_roles() -> Iterator[Object]:
 
 
 def first_bindings() -> Iterator[Object]:
-    """Yield the bindings of the cluster's own programs to what they may do: everything."""
-    for name, kind in (("system:kube-scheduler", "User"), ("system:nodes", "Group")):
+    """Yield the bindings of the cluster's own programs to their roles."""
+    for name, kind, role in (
+        ("system:kube-scheduler", "User", "system:kube-scheduler"),
+        ("system:nodes", "Group", "cluster-admin"),
+    ):
         yield {
             "metadata": {"name": name},
             "subjects": [{"kind": kind, "name": name}],
-            "roleRef": {"kind": "ClusterRole", "name": "cluster-admin"},
+            "roleRef": {"kind": "ClusterRole", "name": role},
         }
 
 
