@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -24,13 +25,19 @@ JOBS = "/apis/bireme.dev/v1alpha1/namespaces/default/trainingjobs"
 
 def call(kubeconfig: Path, path: str, body: Any = None) -> Any:
     """Send a request to the server of a kubeconfig, and return its answer."""
-    server = yaml.safe_load(kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
+    config = yaml.safe_load(kubeconfig.read_text())
+    server, token = config["clusters"][0]["cluster"]["server"], config["users"][0]["user"]
+    headers = {"Content-Type": "application/json"}
+    if token:
+        headers["Authorization"] = f"Bearer {token['token']}"
     data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(  # noqa: S310  # of the kubeconfig that the program printed
-        server + path, data, {"Content-Type": "application/json"}
-    )
-    with urllib.request.urlopen(request, timeout=10) as reply:  # noqa: S310
-        return json.load(reply)
+    # The kubeconfig is of the program that the test started.
+    request = urllib.request.Request(server + path, data, headers)  # noqa: S310
+    try:
+        with urllib.request.urlopen(request, timeout=10) as reply:  # noqa: S310
+            return json.load(reply)
+    except urllib.error.HTTPError as error:
+        return json.load(error)
 
 
 def started(*arguments: str) -> tuple[subprocess.Popen[str], Path]:
@@ -63,6 +70,30 @@ def test_a_job_runs_and_nothing_stays_after_ctrl_c() -> None:
     gone, alive = psutil.wait_procs(children, timeout=5)
     assert (len(gone), alive) == (2, [])
     assert not kubeconfig.parent.exists()
+
+
+def test_the_chart_rules_what_programs_and_users_may_do() -> None:
+    program, kubeconfig = started("--nodes", "1")
+    try:
+        operator = kubeconfig.with_name("operator.yaml")
+        allowed = call(operator, "/api/v1/pods")
+        assert allowed["kind"] == "PodList"
+        refused = call(operator, "/api/v1/secrets")
+        assert refused["message"] == (
+            'secrets is forbidden: User "system:serviceaccount:bireme-system:bireme-operator" '
+            'cannot list resource "secrets" in API group "" at the cluster scope'
+        )
+        containers = [{"name": "c", "image": "i"}]
+        spec = {"schedulerName": "bireme", "hostPID": True, "containers": containers}
+        pod = {"metadata": {"name": "p"}, "spec": spec}
+        refused = call(operator, "/api/v1/namespaces/default/pods", pod)
+        assert "the operator makes no pod with hostPID: leave it out" in refused["message"]
+        # A tenant cannot let a pod go that the scheduler of gangs would bind.
+        refused = call(kubeconfig, "/api/v1/namespaces/default/pods", pod)
+        assert "ValidatingAdmissionPolicy 'bireme-pods'" in refused["message"]
+    finally:
+        program.send_signal(signal.SIGINT)
+        program.communicate(timeout=20)
 
 
 def test_its_programs_end_when_it_is_killed() -> None:
