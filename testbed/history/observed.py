@@ -4,7 +4,7 @@ A gang is known by the key of its TrainingJob, or of its PodGroup where another 
 the pods.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -57,7 +57,7 @@ def pod_of(manifest: Manifest) -> Pod:
         name=meta["name"],
         uid=meta["uid"],
         gang=(meta.get("namespace", ""), labels.get(_LABEL + "pod-group", "")),
-        replica=(labels.get(_LABEL + "task", ""), labels.get(_LABEL + "index", "")),
+        replica=_replica(meta["name"], labels),
         plan=labels.get(_LABEL + "plan", ""),
         role=labels.get(_LABEL + "role", ""),
         queue=labels.get(_LABEL + "queue", ""),
@@ -68,6 +68,14 @@ def pod_of(manifest: Manifest) -> Pod:
         is_gated={"name": _LABEL + "plan"} in (spec.get("schedulingGates") or ()),
         request=request_of(spec),
     )
+
+
+def _replica(name: str, labels: Mapping[str, str]) -> tuple[str, str]:
+    task, index = labels.get(_LABEL + "task", ""), labels.get(_LABEL + "index", "")
+    prefix = f"{labels.get(_LABEL + 'pod-group', '')}-{task}-"
+    if task and not index and name.startswith(prefix):
+        index = name.removeprefix(prefix)  # somebody's admission took the label; the name stays
+    return task, index
 
 
 class ObservedCluster:

@@ -553,6 +553,14 @@ def test_member_on_its_way_follows_the_plan_that_its_deleted_gang_had(
     assert history.broken(removed=removed) == {"off-plan"}, "too late to have been on its way"
 
 
+def test_member_whose_labels_somebody_took_is_known_by_its_name(history: HistoryBuilder) -> None:
+    history.plan({"0": "n0", "1": "n1"})
+    history.pod("", "n0", uid="u0", name="j-worker-0")
+    assert history.broken() == set()
+    history.pod("", "n0", uid="u1", name="j-worker-1")
+    assert history.broken() == {"off-plan"}
+
+
 def test_pods_of_other_controllers_are_found_in_the_plan_by_uid(history: HistoryBuilder) -> None:
     places = [{"task": "pod", "pods": ["u1"], "node": "n0"}]
     status = {"phase": "Inqueue", "plan": {**plan({}), "placements": places}}
