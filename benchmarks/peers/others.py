@@ -25,7 +25,7 @@ from bireme.core.gpus import GPU
 from testbed.controlplane.binaries import COSCHEDULING, KUEUE, build, module_version, output
 from testbed.controlplane.errors import ControlPlaneError
 from testbed.controlplane.process import Process, free_ports
-from testbed.controlplane.stack import scheduler_command
+from testbed.controlplane.scheduling import scheduler_command
 from testbed.scenario.manifests import Manifest
 
 LIMITS: Final = (f"--kube-api-qps={QPS}", f"--kube-api-burst={BURST}")

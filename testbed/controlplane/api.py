@@ -58,16 +58,19 @@ class Api:
         cluster = config["clusters"][0]["cluster"]
         user = config["users"][0]["user"]
         self.server: str = cluster["server"]
-        self._context = ssl.create_default_context(cafile=cluster["certificate-authority"])
-        self._context.load_cert_chain(user["client-certificate"], user["client-key"])
-        self._idle: list[http.client.HTTPSConnection] = []
+        self._context = None  # an embedded cluster, over plain HTTP
+        if "certificate-authority" in cluster:
+            self._context = ssl.create_default_context(cafile=cluster["certificate-authority"])
+            self._context.load_cert_chain(user["client-certificate"], user["client-key"])
+        self._idle: list[http.client.HTTPConnection] = []
         self.close = weakref.finalize(self, _close_all, self._idle)
         """Closes the connections that stand idle."""
 
-    def connect(self) -> http.client.HTTPSConnection:
-        return http.client.HTTPSConnection(
-            urlsplit(self.server).netloc, context=self._context, timeout=30.0
-        )
+    def connect(self) -> http.client.HTTPConnection:
+        address = urlsplit(self.server).netloc
+        if self._context is None:
+            return http.client.HTTPConnection(address, timeout=30.0)
+        return http.client.HTTPSConnection(address, context=self._context, timeout=30.0)
 
     def request(
         self, method: str, path: str, body: object = None, headers: Mapping[str, str] = _NONE
@@ -115,7 +118,7 @@ class Api:
         self._keep(connection)
         return reply
 
-    def _keep(self, connection: http.client.HTTPSConnection) -> None:
+    def _keep(self, connection: http.client.HTTPConnection) -> None:
         """Keep a connection for the next GET, unless the server closes it."""
         if connection.sock is not None and len(self._idle) < _THREADS and self.close.alive:
             self._idle.append(connection)
@@ -150,13 +153,13 @@ class Api:
                 _accepted(reply, f"POST {path} ({name})")
 
 
-def _close_all(connections: list[http.client.HTTPSConnection]) -> None:
+def _close_all(connections: list[http.client.HTTPConnection]) -> None:
     while connections:
         connections.pop().close()
 
 
 def _exchange(
-    connection: http.client.HTTPSConnection,
+    connection: http.client.HTTPConnection,
     method: str,
     path: str,
     body: object,

@@ -25,8 +25,9 @@ from testbed.controlplane.binaries import ControlPlane, cache_root, control_plan
 from testbed.controlplane.errors import ControlPlaneError
 from testbed.controlplane.kwokctl import HEALTH_PATHS, Arguments, RealNodeAccess, configuration
 from testbed.controlplane.nodes import register, repelling
-from testbed.controlplane.process import Component, kill_from
+from testbed.controlplane.process import Component, Process, kill_from
 from testbed.controlplane.realnode.node import RealNode
+from testbed.controlplane.scheduling import scheduler_command, scheduler_environment
 from testbed.controlplane.waiting import wait_until
 
 NAME_PATTERN: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
@@ -190,6 +191,21 @@ class Cluster:
                 return Component(name, command, self._home, url)
         known = ", ".join(saved["name"] for saved in self._saved["components"])
         raise ControlPlaneError(f"cluster {self.name} has no component {name!r}: it has {known}")
+
+    def second_scheduler(self, config: str, folder: Path, port: int) -> Process:
+        """Return another kube-scheduler of a configuration, not yet started.
+
+        Its log is in ``folder``, and its health at ``port``.
+        """
+        path = folder / "scheduler-config.yaml"
+        path.write_text(config)
+        return Process(
+            "kube-scheduler",
+            scheduler_command(self.binary("kube-scheduler"), path, port),
+            log_path=folder / "kube-scheduler.log",
+            ready_url=f"https://127.0.0.1:{port}/readyz",
+            env=scheduler_environment(),
+        )
 
     def create_namespace(self, name: str) -> str:
         """Create a namespace and wait for its service account, without which pods are refused."""

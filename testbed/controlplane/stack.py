@@ -4,7 +4,6 @@ Each is a ``Process`` that a test may kill, pause and start again on the same po
 ``kubeconfigs`` reaches the API server through that file: fault tests put a proxy there.
 """
 
-import copy
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,11 +14,11 @@ import yaml
 
 from testbed.controlplane.cluster import Cluster
 from testbed.controlplane.process import Process, free_ports
+from testbed.controlplane.scheduling import render_scheduler_config
 from testbed.internals import command
 
 _ROOT: Final = Path(__file__).parents[2]
 SCHEDULER_CONFIG: Final = _ROOT / "manifests" / "scheduler-config.yaml"
-_CHART_VALUES: Final = _ROOT / "charts" / "bireme" / "values.yaml"
 RESTART_SECONDS: Final = 0.5  # between two looks of a Keeper
 
 
@@ -117,17 +116,8 @@ class BiremeStack:
 
     def _kube_scheduler(self) -> Process:
         kubeconfig = self.kubeconfigs.get("kube-scheduler", self.cluster.kubeconfig)
-        config = self.workdir / "scheduler-config.yaml"
-        config.write_text(
-            render_scheduler_config(self._scheduler_config, kubeconfig, self.extender_port)
-        )
-        return Process(
-            "kube-scheduler",
-            scheduler_command(self.cluster.binary("kube-scheduler"), config, self.scheduler_port),
-            log_path=self.workdir / "kube-scheduler.log",
-            ready_url=f"https://127.0.0.1:{self.scheduler_port}/readyz",
-            env=scheduler_environment(),
-        )
+        config = render_scheduler_config(self._scheduler_config, kubeconfig, self.extender_port)
+        return self.cluster.second_scheduler(config, self.workdir, self.scheduler_port)
 
 
 class Keeper:
@@ -166,32 +156,3 @@ class Keeper:
                 for process in self._processes:
                     if not process.running:
                         process.start()
-
-
-def render_scheduler_config(given: Mapping[str, Any], kubeconfig: Path, extender_port: int) -> str:
-    config = copy.deepcopy(dict(given))
-    config["clientConnection"]["kubeconfig"] = str(kubeconfig)
-    (extender,) = config["extenders"]
-    extender["urlPrefix"] = f"http://127.0.0.1:{extender_port}"
-    return yaml.safe_dump(config)
-
-
-def scheduler_environment() -> dict[str, str]:
-    """Return what the chart sets in kube-scheduler's environment by default."""
-    values = yaml.safe_load(_CHART_VALUES.read_text())
-    return {"GOGC": str(values["scheduler"]["garbagePercent"])}
-
-
-def scheduler_command(program: Path, config: Path, port: int) -> list[str]:
-    """Return kube-scheduler's command, serving health and metrics on loopback ``port`` (https).
-
-    Nobody is authenticated there, and nothing else is served.
-    """
-    return [
-        str(program),
-        f"--config={config}",
-        "--v=2",
-        "--bind-address=127.0.0.1",
-        f"--secure-port={port}",
-        "--authorization-always-allow-paths=/healthz,/readyz,/livez,/metrics",
-    ]

@@ -13,6 +13,7 @@ from testbed.controlplane.cluster import Cluster
 from testbed.controlplane.nodes import fake_nodes
 from testbed.controlplane.pool import ClusterPool
 from testbed.controlplane.stack import BiremeStack
+from testbed.embedded_cluster import ThreadedCluster
 from testbed.scenario.manifests import queue
 from testbed.scenario.promises import judged
 
@@ -21,6 +22,17 @@ PATIENT: Final[Mapping[str, float]] = {"lease_duration_seconds": 60}
 
 
 _pools: Final[list[ClusterPool]] = []
+_embedded: Final[list[bool]] = [False]
+
+
+@contextmanager
+def embedded(is_embedded: bool = True) -> Iterator[None]:
+    """Have clusters within the block be embedded ones, or real ones."""
+    _embedded.append(is_embedded)
+    try:
+        yield
+    finally:
+        _embedded.pop()
 
 
 @contextmanager
@@ -43,6 +55,12 @@ def bare_cluster(
 
     Within :func:`pooled` it may have served others before, and it may serve others afterwards.
     """
+    if _embedded[-1]:
+        with ThreadedCluster(purpose) as threaded:
+            if furnish is not None:
+                furnish(threaded)
+            yield threaded
+        return
     pool = _pools[-1] if _pools else ClusterPool()
     try:
         with pool.borrow(f"{purpose}-{os.getpid()}-{secrets.token_hex(2)}", furnish) as cluster:

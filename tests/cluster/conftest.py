@@ -13,7 +13,7 @@ import pytest
 from testbed.controlplane.cluster import Cluster
 from testbed.controlplane.stack import BiremeStack
 from testbed.scenario import promises
-from testbed.scenario.clusters import bare_cluster, pooled
+from testbed.scenario.clusters import bare_cluster, embedded, pooled
 from testbed.scenario.tenant import Tenant
 
 
@@ -30,6 +30,18 @@ def clusters_are_pooled() -> Iterator[None]:
     """
     with pytest.MonkeyPatch.context() as patch, pooled():
         patch.setenv("GOGC", "400")
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def world(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Have embedded clusters for a module with the mark ``embedded``, and real ones for others.
+
+    ``BIREME_CLUSTERS=real`` has real ones for all, and ``embedded`` embedded ones.
+    """
+    is_marked = request.node.get_closest_marker("embedded") is not None
+    choice = os.environ.get("BIREME_CLUSTERS") or ("embedded" if is_marked else "real")
+    with embedded(choice == "embedded"):
         yield
 
 

@@ -19,7 +19,8 @@ import pytest
 from testbed.controlplane.cluster import Cluster
 from testbed.controlplane.nodes import fake_nodes
 from testbed.controlplane.process import Process, free_ports
-from testbed.controlplane.stack import BiremeStack, scheduler_command
+from testbed.controlplane.scheduling import scheduler_command
+from testbed.controlplane.stack import BiremeStack
 from testbed.scenario import helm as scenario_helm
 from testbed.scenario.helm import (
     NAMESPACE,

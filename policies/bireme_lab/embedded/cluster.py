@@ -160,18 +160,24 @@ class EmbeddedCluster:
             loop.call_soon(garbage.start)
 
         self.api.store.collection(kinds.DEFINITIONS).subscribers.append(follow_new_kinds)
-        schedulers = [Scheduler(self._client(scheduler.USER), DEFAULT)]
-        if self.configuration is not DEFAULT:
-            schedulers.append(Scheduler(self._client(self.scheduler_user), self.configuration))
         runs = [
+            Scheduler(self._client(scheduler.USER), DEFAULT).run(),
             *(self.kubelets.pods.run(), self.kubelets.nodes.run()),
             *(garbage.work.run(), namespaces.work.run(), jobs.work.run(), budgets.work.run()),
             *(nodes.work.run(), nodes.evictions.run(), replicas.work.run()),
-            *(each.run() for each in schedulers),
         ]
         self._tasks = [asyncio.create_task(each) for each in runs]
+        if self.configuration is not DEFAULT:
+            self.start_scheduler(self.configuration)
         await self.http.__aenter__()
         return self
+
+    def start_scheduler(self, configuration: Configuration) -> asyncio.Task[None]:
+        """Start one more scheduler; it ends with the cluster, or when its task is cancelled."""
+        one_more = Scheduler(self._client(self.scheduler_user), configuration)
+        task = asyncio.create_task(one_more.run())
+        self._tasks.append(task)
+        return task
 
     async def __aexit__(self, *_: object) -> None:
         for task in self._tasks:

@@ -5,7 +5,8 @@ from pathlib import Path
 import yaml
 
 from bireme_lab.embedded.installation import SCHEDULER_CONFIGURATION
-from testbed.controlplane.stack import SCHEDULER_CONFIG, render_scheduler_config, scheduler_command
+from testbed.controlplane.scheduling import render_scheduler_config, scheduler_command
+from testbed.controlplane.stack import SCHEDULER_CONFIG
 
 
 def test_rendering_changes_the_kubeconfig_and_the_extender_port_only() -> None:
