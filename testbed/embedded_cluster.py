@@ -110,6 +110,13 @@ class ThreadedScheduler(Process):
     def kill(self) -> int:
         return self.terminate()
 
+    def pause(self) -> None:
+        """Let it end: what it knows is in the cluster, and it learns it again."""
+        self.terminate()
+
+    def resume(self) -> None:
+        self.start()
+
     async def _end(self, task: "asyncio.Task[None]") -> None:
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):

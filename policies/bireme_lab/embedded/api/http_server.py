@@ -160,6 +160,8 @@ _UNAUTHORIZED: Final = ApiRefusal(401, "Unauthorized", "Unauthorized").to_object
 def _encoded(answer: ApiAnswer) -> web.Response:
     if isinstance(answer.body, str):
         return web.Response(text=answer.body, status=answer.code)
+    if isinstance(answer.body, bytes):
+        return web.Response(body=answer.body, status=answer.code)
     body: Any = answer.body
     response = web.Response(body=msgspec.json.encode(body), status=answer.code, content_type=_JSON)
     for text in answer.warnings:

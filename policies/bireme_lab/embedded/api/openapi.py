@@ -1,4 +1,8 @@
-"""OpenAPI documents of version 3: what kubectl explains, validates and merges by."""
+"""OpenAPI documents: what kubectl explains, validates and merges by.
+
+Those of version 3 are whole. That of version 2, by which kubectl checks the items of a List before
+it sends them, names no kind, so that the server alone checks them.
+"""
 
 import types
 import typing
@@ -13,6 +17,9 @@ from bireme_lab.embedded.api.requests import ApiAnswer, ApiRequest
 from bireme_lab.embedded.api.resources import ResourceKind, ResourceKinds
 
 ROOT: Final = "/openapi/v3"
+_VERSION_2: Final = "/openapi/v2"
+# The message openapi.v2.Document: swagger, info with title and version, no paths, no definitions.
+_EMPTY_DOCUMENT: Final = b"\x0a\x032.0\x12\x15\x0a\x0aKubernetes\x12\x07v1.37.1\x42\x00\x4a\x00"
 _METADATA: Final = "V1ObjectMeta"
 _PARAMETERS: Final = tuple(
     {"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": True}}
@@ -66,6 +73,8 @@ def document(resources: ResourceKinds, path: str) -> Object | None:
 def answer(resources: ResourceKinds, request: ApiRequest) -> ApiAnswer | None:
     """Answer a request for a document; None for one that asks for something else."""
     path = request.path.rstrip("/")
+    if path == _VERSION_2:
+        return ApiAnswer(200, _EMPTY_DOCUMENT)
     if path == ROOT:
         return ApiAnswer(200, index(resources))
     body = document(resources, path) if path.startswith(ROOT) else None

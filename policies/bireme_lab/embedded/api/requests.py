@@ -112,7 +112,7 @@ class ApiAnswer:
     """The answer to a request.
 
     Attributes:
-        body: An object, sent as JSON, or text as it is.
+        body: An object, sent as JSON, or text or bytes as they are.
         warnings: Texts of ``Warning`` headers, which kubectl prints.
     """
 

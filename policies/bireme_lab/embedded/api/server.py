@@ -72,7 +72,11 @@ class ApiServer:
     def answer(self, request: ApiRequest) -> ApiAnswer | WatchStart:
         """Return the answer to a request, or the watch that it starts."""
         try:
-            return self._answer(request)
+            try:
+                return self._answer(request)
+            except RecursionError:
+                text = "the body has more levels than the embedded API server takes, some hundreds"
+                raise ApiRefusal(400, "BadRequest", text) from None
         except ApiRefusal as refusal:
             return ApiAnswer(
                 refusal.status, refusal.to_object(), retry_after_seconds=refusal.retry_after_seconds
