@@ -37,7 +37,8 @@ _LIMIT_SECONDS: Final = 3 * 3600.0
 # Tests that between them use every kind, verb and field that Bireme asks of Kubernetes.
 _ASKED: Final = (
     "main_path",
-    "crd_rules",
+    "api_server_parity",
+    "crd_bounds",
     "hostile_tenants",
     "install",
     "preemption",
@@ -119,9 +120,20 @@ STEPS: Final = (
             f"kubernetes-{release}",
             f"what Bireme asks of a cluster, on a real control plane of Kubernetes {release}",
             ("python", "-m", "pytest", "-q", *(f"tests/cluster/test_{name}.py" for name in _ASKED)),
-            ((RELEASE_VARIABLE, release),),
+            ((RELEASE_VARIABLE, release), ("BIREME_CLUSTERS", "real")),
         )
         for release in OLDER
+    ),
+    Step(
+        "stories",
+        "on the real control plane, what `make test` plays on the embedded cluster",
+        ("python", "-m", "pytest", "-q", "-m", "embedded", "tests/cluster"),
+        (("BIREME_CLUSTERS", "real"),),
+    ),
+    Step(
+        "mutants",
+        "what such a story finds in one of the two worlds, it finds in the other",
+        ("python", "-m", "tools.mutants"),
     ),
     Step(
         "kind",

@@ -1,13 +1,17 @@
 """Waiting for what a distributed system promises: it will be so, soon, and not right now."""
 
+import os
 import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
 T = TypeVar("T")
 POLL_SECONDS: Final = 0.1
-PATIENCE_SECONDS: Final = 120.0
-"""Longest wait for what must come: the machine may be slow, and do more than this."""
+PATIENCE_SECONDS: Final = float(os.environ.get("BIREME_PATIENCE_SECONDS") or 120.0)
+"""Longest wait for what must come: the machine may be slow, and do more than this.
+
+Where it will not come, by a planted fault, the environment may have less patience.
+"""
 
 
 def eventually(

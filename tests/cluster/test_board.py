@@ -18,7 +18,7 @@ from testbed.scenario.manifests import task, training_job
 from testbed.scenario.tenant import Tenant
 from testbed.scenario.waiting import eventually
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.embedded]
 _GPUS = 8
 """Of the whole cluster."""
 

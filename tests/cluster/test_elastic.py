@@ -18,7 +18,7 @@ from testbed.scenario.manifests import Manifest, priority_class, task, training_
 from testbed.scenario.tenant import Tenant, environment, nodes_of, uids_of
 from testbed.scenario.waiting import always
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.embedded]
 
 LEAST, ASKED, MOST = 2, 4, 6
 SETTLE_SECONDS = 3

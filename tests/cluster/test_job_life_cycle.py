@@ -10,7 +10,7 @@ from testbed.scenario.manifests import Manifest, annotations, task, torch_job, t
 from testbed.scenario.tenant import Tenant, uids_of
 from testbed.scenario.waiting import always
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.embedded]
 
 SHORT = annotations(duration="1s")
 SUSPEND = {"spec": {"runPolicy": {"suspend": True}}}

@@ -26,7 +26,7 @@ from testbed.scenario.manifests import Manifest, scheduling_policy, task, traini
 from testbed.scenario.tenant import Tenant, nodes_of
 from testbed.scenario.waiting import always
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.embedded]
 
 NODES = "das-machines/1"
 JOBS = "a2c-jobs/1"

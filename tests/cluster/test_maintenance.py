@@ -13,7 +13,7 @@ from testbed.scenario.manifests import task, training_job
 from testbed.scenario.tenant import Tenant, nodes_of
 from testbed.scenario.waiting import always
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.embedded]
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from testbed.scenario.manifests import (
 )
 from testbed.scenario.tenant import Tenant, nodes_of, uids_of
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.embedded]
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from testbed.scenario.manifests import Manifest, pod_spec, task, training_job
 from testbed.scenario.tenant import Tenant
 from tests.cluster.test_rules_over_pods import await_first_start, of_job, racks
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.embedded]
 
 HOST = "kubernetes.io/hostname"
 SOFT = "preferredDuringSchedulingIgnoredDuringExecution"

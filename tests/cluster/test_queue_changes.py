@@ -21,7 +21,7 @@ from testbed.scenario.manifests import (
 from testbed.scenario.tenant import Tenant, uids_of
 from testbed.scenario.waiting import always
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.embedded]
 ENV = {"BIREME_MIN_RUNTIME_SECONDS": "0"}
 
 

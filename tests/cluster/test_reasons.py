@@ -20,7 +20,7 @@ from testbed.scenario.manifests import (
 )
 from testbed.scenario.tenant import Tenant, nodes_of, uids_of
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.embedded]
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "reasons.md"
 

@@ -15,7 +15,7 @@ from testbed.scenario.clusters import gpu_stack
 from testbed.scenario.manifests import Manifest, priority_class, task, training_job
 from testbed.scenario.tenant import Tenant
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.embedded]
 
 
 @pytest.fixture

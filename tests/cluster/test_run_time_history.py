@@ -14,7 +14,7 @@ from testbed.scenario.clusters import gpu_stack
 from testbed.scenario.manifests import Manifest, annotations, task, training_job
 from testbed.scenario.tenant import Tenant
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.embedded]
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tools import verify
+from tools import mutants, verify
 from tools.verify import Step, kept, main
 
 
@@ -57,3 +57,22 @@ def test_a_step_that_this_machine_cannot_run_says_why_and_is_no_result(
     assert main([]) == 0
     assert "far: not on this machine: podman is missing" in capsys.readouterr().out
     assert set(kept()) == {"good"}
+
+
+def test_every_file_and_module_that_a_step_names_is_there() -> None:
+    """A test that moves takes its name along; the step would run for hours and end with 4."""
+    words = {word for step in verify.STEPS for word in step.command}
+    files = {word for word in words if word.startswith("tests/")}
+    assert len(files) > 10
+    assert [file for file in sorted(files) if not (verify.ROOT / file).exists()] == []
+
+
+def test_every_mutant_has_its_line_once_and_its_story_the_mark() -> None:
+    marked = {
+        path.stem.removeprefix("test_")
+        for path in (mutants.ROOT / "tests" / "cluster").glob("test_*.py")
+        if "pytest.mark.embedded" in path.read_text()
+    }
+    assert marked == set(mutants.MUTANTS)
+    for mutant in mutants.MUTANTS.values():
+        assert (mutants.ROOT / mutant.file).read_text().count(mutant.line) == 1
