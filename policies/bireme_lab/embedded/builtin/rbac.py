@@ -42,6 +42,12 @@ _OF_SCHEDULER: Final = (
     (("authentication.k8s.io",), ("tokenreviews",), ("create",)),
     (("authorization.k8s.io",), ("subjectaccessreviews",), ("create",)),
 )
+_OF_ALL: Final = (
+    {"apiGroups": ["authorization.k8s.io"], "verbs": ["create"],
+     "resources": ["selfsubjectaccessreviews", "selfsubjectrulesreviews"]},
+    {"apiGroups": ["authentication.k8s.io"], "verbs": ["create"],
+     "resources": ["selfsubjectreviews"]},
+)  # fmt: skip
 _AGGREGATE: Final = "rbac.authorization.k8s.io/aggregate-to-"
 
 
@@ -54,6 +60,7 @@ def first_roles() -> Iterator[Object]:
     ]
     yield _role("system:kube-scheduler", of_scheduler)
     yield _role("system:volume-scheduler", of_scheduler)
+    yield _role("system:basic-user", list(_OF_ALL))
     reads = [
         {"apiGroups": [group], "resources": names, "verbs": _READ}
         for group, names in _OF_USERS.items()
@@ -83,13 +90,14 @@ def first_roles() -> Iterator[Object]:
 
 
 def first_bindings() -> Iterator[Object]:
-    """Yield the bindings of the cluster's own programs to their roles."""
+    """Yield the bindings of the cluster's own programs and of all users to their roles."""
     for name, kind, role in (
         ("system:kube-scheduler", "User", "system:kube-scheduler"),
         ("system:nodes", "Group", "cluster-admin"),
+        ("system:authenticated", "Group", "system:basic-user"),
     ):
         yield {
-            "metadata": {"name": name},
+            "metadata": {"name": role if name == "system:authenticated" else name},
             "subjects": [{"kind": kind, "name": name}],
             "roleRef": {"kind": "ClusterRole", "name": role},
         }
@@ -138,6 +146,14 @@ class Rights:
         return any(
             _allows(rule, verb, group, resource, name) for rule in self._rules(user, namespace)
         )
+
+    def rules(self, user: ApiUser, namespace: str) -> Iterator[Object]:
+        """Yield the rules about resources that a user has in a namespace."""
+        if _MASTERS in user.groups:
+            yield _ALL
+        for rule in self._rules(user, namespace):
+            if rule.get("resources"):
+                yield dict(rule)
 
     def _rules(self, user: ApiUser, namespace: str) -> Iterator[Mapping[str, Any]]:
         for binding in self._objects(CLUSTER_BINDINGS):

@@ -42,6 +42,12 @@ def reviews(rights: Rights, users: Mapping[str, ApiUser]) -> dict[str, Answerer]
     def of_self(request: ApiRequest, body: Object) -> Object:
         return {**body, "status": access(request.user, body["spec"])}
 
+    def rules_of_self(request: ApiRequest, body: Object) -> Object:
+        namespace = body["spec"].get("namespace", "")
+        rules = list(rights.rules(request.user, namespace))
+        status = {"resourceRules": rules, "nonResourceRules": [], "incomplete": False}
+        return {**body, "status": status}
+
     def who(request: ApiRequest, body: Object) -> Object:
         return {**body, "status": {"userInfo": request.user.to_info()}}
 
@@ -59,4 +65,5 @@ def reviews(rights: Rights, users: Mapping[str, ApiUser]) -> dict[str, Answerer]
         f"{_AUTHENTICATION}/selfsubjectreviews": who,
         f"{_AUTHORIZATION}/subjectaccessreviews": of_subject,
         f"{_AUTHORIZATION}/selfsubjectaccessreviews": of_self,
+        f"{_AUTHORIZATION}/selfsubjectrulesreviews": rules_of_self,
     }

@@ -71,6 +71,28 @@ def test_rights_come_from_roles_and_bindings() -> None:
     assert ask(api, "GET", "/api/v1/pods", user=ANN).code == 403
 
 
+def test_every_user_may_review_their_own_rights() -> None:
+    api = an_api()
+    user = ApiUser("ann", ("system:authenticated",))
+    prefix = "/apis/authorization.k8s.io/v1"
+    attributes = {"verb": "list", "resource": "pods", "namespace": "default"}
+    review = {"spec": {"resourceAttributes": attributes}}
+    answer = ask(api, "POST", f"{prefix}/selfsubjectaccessreviews", review, user=user)
+    assert (answer.code, answer.body["status"]["allowed"]) == (201, False)
+    answer = ask(
+        api,
+        "POST",
+        f"{prefix}/selfsubjectrulesreviews",
+        {"spec": {"namespace": "default"}},
+        user=user,
+    )
+    resources = [
+        name for rule in answer.body["status"]["resourceRules"] for name in rule["resources"]
+    ]
+    assert "selfsubjectrulesreviews" in resources
+    assert "pods" not in resources
+
+
 def test_a_policy_denies_what_its_binding_is_about() -> None:
     api = an_api()
     prefix = "/apis/admissionregistration.k8s.io/v1"
