@@ -106,7 +106,7 @@ class Admission:
 
     def shape(self, resource: ResourceKind) -> MergeShape:
         """Return how objects of a kind are merged."""
-        return MergeShape(resource.schema)
+        return MergeShape(self.schema_of(resource))
 
     def completed(self, resource: ResourceKind, new: Object, old: Object | None) -> Object:
         """Return ``new`` pruned and with its defaults."""

@@ -3,7 +3,7 @@
 Source: Kubernetes' documentation of server-side apply and ``sigs.k8s.io/structured-merge-diff``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -101,7 +101,7 @@ def apply(
     entries = list(live["metadata"].get("managedFields") or ())
     previous: Fields = next((e["fieldsV1"] for e in entries if manager.owns(e)), {})
     others = [entry for entry in entries if not manager.owns(entry)]
-    merged = _merge(live, applied, shape)
+    merged = merge(live, applied, shape)
     changed, _ = field_sets.changed_fields(_tracked(live), _tracked(merged), shape)
     conflicts = [
         (entry, clash)
@@ -140,17 +140,35 @@ def _timeless(obj: Object) -> Object:
     return {**obj, "metadata": meta}
 
 
-def _merge(live: Any, applied: Any, shape: MergeShape) -> Any:
+def merge(live: Any, applied: Any, shape: MergeShape) -> Any:
+    """Return ``live`` with what ``applied`` states in place of its own, whoever owns it."""
     previous, current = field_sets.children(live, shape), field_sets.children(applied, shape)
     if previous is None or current is None or type(live) is not type(applied):
         return applied
     merged = {element: each for element, (each, _) in previous.items()}
     for element, (each, of) in current.items():
-        merged[element] = _merge(merged[element], each, of) if element in merged else each
+        merged[element] = merge(merged[element], each, of) if element in merged else each
     if isinstance(applied, list):
-        # Applied items in their order, then those of others.
-        return [*(merged[e] for e in current), *(merged[e] for e in previous if e not in current)]
+        return [merged[element] for element in _merge_order(previous, current)]
     return {element.removeprefix("f:"): each for element, each in merged.items()}
+
+
+def _merge_order(live: Iterable[str], applied: Iterable[str]) -> list[str]:
+    """Return the items of both: the applied ones in their order, those of ``live`` in place.
+
+    Source: ``visitListItems`` in structured-merge-diff's ``typed/merge.go``.
+    """
+    live, remaining = list(live), list(applied)
+    chosen, shared = set(remaining), iter([each for each in remaining if each in set(live)])
+    expected, order = next(shared, None), []
+    for each in live:
+        if each not in chosen:
+            order.append(each)
+        elif each == expected:
+            end = remaining.index(each) + 1
+            order += remaining[:end]
+            remaining, expected = remaining[end:], next(shared, None)
+    return order + remaining
 
 
 def _tracked(obj: Object) -> Object:

@@ -16,6 +16,7 @@ from typing import Any, Final, Union, get_args, get_origin
 import msgspec
 from pydantic import BaseModel, StrictStr, ValidationError, create_model
 
+from bireme_lab.embedded.api import list_types
 from bireme_lab.embedded.api.errors import shown
 from bireme_lab.embedded.api.resources import ResourceKind
 from bireme_lab.embedded.api.schemas import Schema
@@ -140,13 +141,17 @@ _TYPES: Final[Mapping[str, str]] = {
 def schema_of_model(model: type[BaseModel]) -> Schema:
     """Return the structural schema of a model."""
     properties: dict[str, Any] = {}
-    schema: dict[str, Any] = {"type": "object", "properties": properties}
+    schema: dict[str, Any] = {
+        "type": "object",
+        "properties": properties,
+        **list_types.of_model(model.__name__),
+    }
     if model.__doc__:
         schema["description"] = model.__doc__.strip()
     required = []
     for name, info in model.model_fields.items():
         wire = info.serialization_alias or info.alias or name
-        of = dict(_of_type(info.annotation, wire))
+        of = {**_of_type(info.annotation, wire), **list_types.of_field(model.__name__, wire)}
         if info.description:
             of["description"] = info.description
         properties[wire] = of

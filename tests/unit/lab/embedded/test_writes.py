@@ -4,8 +4,10 @@ import json
 
 import pytest
 
-from bireme_lab.embedded.api import patches
+from bireme_lab.embedded.api import kinds, patches
+from bireme_lab.embedded.api.apply import merge
 from bireme_lab.embedded.api.errors import ApiRefusal, Object
+from bireme_lab.embedded.api.resources import ResourceKind
 from bireme_lab.embedded.api.server import ApiServer
 from tests.unit.lab.embedded.requests import PODS, a_pod, an_api, ask, done
 
@@ -100,3 +102,29 @@ def test_a_patch_of_an_unknown_form_is_refused() -> None:
     api = an_api()
     done(api, "POST", MAPS, {"metadata": {"name": "m"}})
     assert ask(api, "PATCH", f"{MAPS}/m", {}, content_type="text/plain").code == 415
+
+
+def test_apply_leaves_the_items_of_others_in_their_places() -> None:
+    def pod(*names: str) -> Object:
+        return a_pod(containers=[{"name": name, "image": "i"} for name in names])
+
+    live, shape = pod("c", "b", "a", "d"), an_api().admission.shape(_kind_of(kinds.PODS))
+    merged = merge(live, pod("e", "a", "f", "c"), shape)
+    assert [each["name"] for each in merged["spec"]["containers"]] == ["b", "e", "a", "d", "f", "c"]
+
+
+def test_fields_are_merged_as_the_types_of_their_kind_say() -> None:
+    shape = an_api().admission.shape(_kind_of(kinds.SERVICES))
+    ports = [{"port": 80, "name": "web"}, {"port": 81}]
+    live = {"spec": {"ports": ports, "selector": {"a": "1"}}}
+    applied = {"spec": {"ports": [{"port": 80, "targetPort": 8080}], "selector": {"b": "1"}}}
+    assert merge(live, applied, shape) == {
+        "spec": {
+            "ports": [{"port": 80, "name": "web", "targetPort": 8080}, {"port": 81}],
+            "selector": {"b": "1"},
+        }
+    }
+
+
+def _kind_of(path: str) -> ResourceKind:
+    return next(kind for kind in kinds.KINDS if kind.path == path)
