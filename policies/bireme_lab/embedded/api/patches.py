@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any, Final
 
-import jsonpatch
-
+from bireme_lab.embedded.api import json_patches
 from bireme_lab.embedded.api.errors import ApiRefusal, Object, bad_request, shown
 
 JSON_PATCH: Final = "application/json-patch+json"
@@ -60,12 +59,12 @@ def patch_json(target: Object, operations: Any) -> Object:
     Raises:
         Refusal: 422 for an operation that fails, such as a test of another value.
     """
+    if not isinstance(operations, list) or not all(isinstance(each, dict) for each in operations):
+        raise bad_request("error decoding patch: it must be a list of objects")
     try:
-        patched: Object = jsonpatch.JsonPatch(operations).apply(deepcopy(target))
-    except jsonpatch.InvalidJsonPatch as error:
-        raise bad_request(f"error decoding patch: {error}") from error
-    except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException) as error:
-        message = f"the server rejected our request due to an error in our request: {error}"
+        patched: Object = json_patches.patch(target, operations)
+    except json_patches.JsonPatchError as error:
+        message = "the server rejected our request due to an error in our request"
         raise ApiRefusal(422, "Invalid", message) from error
     return patched
 
