@@ -6,11 +6,11 @@ function that is not there raises an error that names it. Costs are not counted.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from bireme.kube.cel_functions import FUNCTIONS, check_rights
+from bireme.kube.cel_functions import FUNCTIONS, Function, check_rights
 
 if TYPE_CHECKING:
     from cel_expr_python import cel
@@ -20,6 +20,7 @@ Rights = Callable[[Mapping[str, str]], bool]
 AUTHORIZER: Final[Mapping[str, str]] = {"@type": "kubernetes.authorization.Authorizer"}
 """The value of the variable ``authorizer``."""
 
+_TYPE_NAME: Final = re.compile(r"\b[A-Z]+\b")
 _STATUS: Final = re.compile(r"[A-Z_]+: ")
 # The words of Google's library in C++, and those of its library in Go, which Kubernetes has.
 _IN_GO: Final = (
@@ -40,6 +41,12 @@ class Expression:
 
     def __init__(self, compiled: "cel.Expression") -> None:
         self._compiled = compiled
+
+    @property
+    def result_type(self) -> str:
+        """The type that the checker derives, as ``list(dyn)`` or ``map(string, int)``."""
+        name = str(self._compiled.return_type().name()).replace("<", "(").replace(">", ")")
+        return _TYPE_NAME.sub(lambda match: match[0].lower(), name)
 
     def value(self, variables: Mapping[str, Any], may: Rights | None = None) -> Any:
         """Return the value of the expression in plain Python.
@@ -71,8 +78,17 @@ def compile_expression(expression: str, names: tuple[str, ...]) -> Expression:
     Raises:
         CelError: it does not compile; the message names what is unknown.
     """
+    return compile_in(_environment(names), expression)
+
+
+def compile_in(environment: "cel.Env", expression: str) -> Expression:
+    """Return ``expression`` compiled in an environment.
+
+    Raises:
+        CelError: it does not compile; the message names what is unknown.
+    """
     try:
-        return Expression(_environment(names).compile(expression))
+        return Expression(environment.compile(expression))
     except RuntimeError as error:
         words = str(error).removeprefix("INVALID_ARGUMENT: ").removesuffix(" [INVALID_ARGUMENT]")
         raise CelError(f"compilation failed: {words}") from None
@@ -80,6 +96,19 @@ def compile_expression(expression: str, names: tuple[str, ...]) -> Expression:
 
 @lru_cache(maxsize=16)
 def _environment(names: tuple[str, ...]) -> "cel.Env":
+    return make_environment(names)
+
+
+def make_environment(
+    names: Iterable[str], functions: Iterable[Function] = (), messages: object = None
+) -> "cel.Env":
+    """Return an environment with Kubernetes' functions and more.
+
+    Args:
+        names: Variables, of any type.
+        functions: Functions beside those of every environment.
+        messages: A descriptor pool of protobuf with the messages that expressions construct.
+    """
     from cel_expr_python import cel
     from cel_expr_python.ext import ext_bindings, ext_optional
 
@@ -94,7 +123,7 @@ def _environment(names: tuple[str, ...]) -> "cel.Env":
         "string": cel.Type.STRING,
     }
     overloads: dict[str, list[cel.Overload]] = {}
-    for each in FUNCTIONS:
+    for each in (*FUNCTIONS, *functions):
         overloads.setdefault(each.name, []).append(
             cel.Overload(
                 "_".join((each.name, *each.parameters)),
@@ -105,6 +134,7 @@ def _environment(names: tuple[str, ...]) -> "cel.Env":
             )
         )
     return cel.NewEnv(
+        descriptor_pool=messages,
         variables=dict.fromkeys(names, cel.Type.DYN),
         extensions=[ext_bindings.ExtBindings(), ext_optional.ExtOptional()],
         functions=[cel.FunctionDecl(name, each) for name, each in overloads.items()],

@@ -1,0 +1,224 @@
+"""Objects that expressions of mutations construct: ``Object.spec{n: 3}`` and ``JSONPatch{...}``.
+
+Kubernetes gives every name that begins with ``Object`` a type whose fields may have any name and
+value. Here each expression gets its own messages of protobuf, with the fields that it names. Their
+values are those of JSON, so whole doubles become integers.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Final
+
+from google.protobuf import descriptor_pb2, descriptor_pool, json_format, struct_pb2
+
+from bireme.kube import cel
+from bireme.kube.cel_functions import Function
+
+JSON_PATCH: Final = "JSONPatch"
+OBJECT: Final = "Object"
+_PATCH_FIELDS: Final = ("op", "path", "from")
+_TOKEN: Final = re.compile(
+    r"""
+      (?P<space>\s+|//[^\n]*)
+    | (?P<text>
+        (?:[rR][bB]?|[bB][rR])
+        (?:\"{3}.*?\"{3} | '{3}.*?'{3} | "[^"\n]*" | '[^'\n]*')
+      | [bB]?
+        (?:\"{3}(?:\\.|[^\\])*?\"{3} | '{3}(?:\\.|[^\\])*?'{3}
+          | "(?:\\.|[^"\\\n])*" | '(?:\\.|[^'\\\n])*')
+      )
+    | (?P<name>[_a-zA-Z][_a-zA-Z0-9]*)
+    | (?P<number>\d\w*)
+    | (?P<other>.)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_ESCAPE_KEY: Final = Function(
+    "jsonpatch.escapeKey",
+    ("string",),
+    "string",
+    lambda key: key.replace("~", "~0").replace("/", "~1"),
+    is_member=False,
+)
+
+
+class MessageExpression:
+    """A compiled expression that may construct objects and operations of patches."""
+
+    def __init__(self, expression: str, names: tuple[str, ...]) -> None:
+        """Compile ``expression``; it may use the variables ``names``.
+
+        Raises:
+            CelError: it does not compile.
+        """
+        self._parser = _Parser(expression)
+        environment = cel.make_environment(names, (_ESCAPE_KEY,), self._parser.messages())
+        try:
+            self._compiled = cel.compile_in(environment, self._parser.source)
+        except cel.CelError as error:
+            raise cel.CelError(self._parser.in_own_names(str(error))) from None
+
+    @property
+    def result_type(self) -> str:
+        """The type of its value, as ``list(JSONPatch)``."""
+        return self._parser.in_own_names(self._compiled.result_type)
+
+    @property
+    def misplaced(self) -> Sequence[str]:
+        """Faults of objects whose type is not named after the field that they stand in."""
+        return self._parser.misplaced
+
+    def value(self, values: Mapping[str, Any], may: cel.Rights | None = None) -> Any:
+        """Return the value in plain JSON.
+
+        Raises:
+            CelError: the expression has no value.
+        """
+        return _plain(self._compiled.value(values, may))
+
+
+@lru_cache(maxsize=256)
+def compile_messages(expression: str, names: tuple[str, ...]) -> MessageExpression:
+    """Return ``expression`` compiled; CelError where it does not compile."""
+    return MessageExpression(expression, names)
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "DESCRIPTOR"):
+        value = json_format.MessageToDict(value, preserving_proto_field_name=True)
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+@dataclass(slots=True)
+class _Construction:
+    """One ``NAME{...}``; ``place`` is the field that the parser has come to."""
+
+    name: str
+    fault: str
+    place: str = ""
+
+
+@dataclass
+class _Parser:
+    """The constructions in an expression.
+
+    Attributes:
+        source: The expression with names that protobuf allows, each as long as its own.
+    """
+
+    expression: str
+    misplaced: list[str] = field(default_factory=list)
+    source: str = ""
+    _names: dict[str, str] = field(default_factory=dict)
+    """Names of types, by those in ``source``."""
+    _fields: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        matches = list(_TOKEN.finditer(self.expression))
+        self._texts = [match[0] for match in matches]
+        self._tokens = [i for i, match in enumerate(matches) if match.lastgroup != "space"]
+        self._named = {i for i in self._tokens if matches[i].lastgroup == "name"}
+        self._parse()
+        self.source = "".join(self._texts)
+
+    def _text(self, place: int) -> str:
+        return self._texts[self._tokens[place]] if 0 <= place < len(self._tokens) else ""
+
+    def _is_name(self, place: int) -> bool:
+        return 0 <= place < len(self._tokens) and self._tokens[place] in self._named
+
+    def _parse(self) -> None:
+        opened: list[_Construction | None] = []
+        for place in range(len(self._tokens)):
+            text = self._text(place)
+            if text in ("(", "[", "{"):
+                opened.append(self._begin(place, opened) if text == "{" else None)
+            elif text in (")", "]", "}") and opened:
+                self._end(place, opened.pop())
+            elif self._is_name(place):
+                self._read_name(place, opened[-1] if opened else None)
+
+    def _begin(self, place: int, opened: list[_Construction | None]) -> _Construction | None:
+        """Return the construction that a brace opens; None for a map."""
+        first = place - 1
+        if not self._is_name(first):
+            return None
+        while self._text(first - 1) == "." and self._is_name(first - 2):
+            first -= 2
+        name = "".join(self._text(each) for each in range(first, place))
+        if name.partition(".")[0] != OBJECT and name != JSON_PATCH:
+            return None
+        known = name.replace(".", "_")
+        if self._names.setdefault(known, name) != name:
+            other = self._names[known]
+            raise cel.CelError(
+                f"compilation failed: the embedded cluster cannot tell {name} from {other}"
+            )
+        for each in range(first, place):
+            self._texts[self._tokens[each]] = known if each == first else ""
+        return _Construction(name, _fault(name, opened))
+
+    def _end(self, place: int, construction: _Construction | None) -> None:
+        is_value = self._text(place + 1) not in (".", "[")
+        if construction is not None and construction.fault and is_value:
+            self.misplaced.append(construction.fault)
+
+    def _read_name(self, place: int, construction: _Construction | None) -> None:
+        before = place - 1 - (self._text(place - 1) == "?")
+        if self._text(before) == ".":
+            self._fields.add(self._text(place))
+        elif construction is not None and self._text(before) in ("{", ","):
+            construction.place = self._text(place)
+            self._fields.add(construction.place)
+
+    def messages(self) -> descriptor_pool.DescriptorPool:
+        """Return a pool with a message for every type; objects have every field that is named."""
+        pool = descriptor_pool.DescriptorPool()
+        values = descriptor_pb2.FileDescriptorProto()
+        struct_pb2.DESCRIPTOR.CopyToProto(values)
+        pool.Add(values)
+        file = descriptor_pb2.FileDescriptorProto(
+            name="objects.proto", syntax="proto3", dependency=[values.name]
+        )
+        _add_message(file, JSON_PATCH, dict.fromkeys(_PATCH_FIELDS, True) | {"value": False})
+        for known in sorted({OBJECT, *self._names} - {JSON_PATCH}):
+            _add_message(file, known, dict.fromkeys(sorted(self._fields), False))
+        pool.Add(file)
+        return pool
+
+    def in_own_names(self, text: str) -> str:
+        """Return a text of the library with the names that the expression has."""
+        for known in sorted(self._names, key=len, reverse=True):
+            text = text.replace(known, self._names[known])
+        return text
+
+
+def _fault(name: str, opened: list[_Construction | None]) -> str:
+    around = next((each for each in reversed(opened) if each is not None), None)
+    if around is None or around.name == JSON_PATCH:
+        return ""
+    expected = f"{around.name}.{around.place}"
+    if name == expected:
+        return ""
+    return (
+        f'unexpected type name "{name}", expected "{expected}", which matches field name path from'
+        " root Object type"
+    )
+
+
+def _add_message(file: Any, name: str, fields: Mapping[str, bool]) -> None:
+    """Add a message; its fields are texts where True, else any values."""
+    message = file.message_type.add(name=name)
+    kinds = descriptor_pb2.FieldDescriptorProto
+    for number, (each, is_text) in enumerate(fields.items(), start=1):
+        added = message.field.add(name=each, json_name=each, number=number)
+        added.label = kinds.LABEL_OPTIONAL
+        added.type = kinds.TYPE_STRING if is_text else kinds.TYPE_MESSAGE
+        if not is_text:
+            added.type_name = ".google.protobuf.Value"
