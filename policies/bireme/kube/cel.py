@@ -32,6 +32,12 @@ _IN_GO: Final = (
 )
 
 
+_UNDECLARED: Final = re.compile(
+    r"(<input>:\d+:)(\d+)(: undeclared reference to ')(\w+)((?:\.\w+)*)\.\w+"
+    r"(' \(in container ''\)\n \| [^\n]*\n \| )\.*\^"
+)
+
+
 class CelError(ValueError):
     """An expression does not compile, or has no value."""
 
@@ -91,7 +97,14 @@ def compile_in(environment: "cel.Env", expression: str) -> Expression:
         return Expression(environment.compile(expression))
     except RuntimeError as error:
         words = str(error).removeprefix("INVALID_ARGUMENT: ").removesuffix(" [INVALID_ARGUMENT]")
-        raise CelError(f"compilation failed: {words}") from None
+        raise CelError(f"compilation failed: {_UNDECLARED.sub(_blame_root, words)}") from None
+
+
+def _blame_root(match: re.Match[str]) -> str:
+    """Return an error about ``a.b`` as Go's library words it: about ``a``, where that stands."""
+    line, column, words, root, middle, source = match.groups()
+    place = int(column) - len(root) - len(middle)
+    return f"{line}{place}{words}{root}{source}{'.' * (place - 1)}^"
 
 
 @lru_cache(maxsize=16)

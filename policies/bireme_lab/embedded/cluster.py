@@ -19,7 +19,7 @@ from bireme_lab.embedded.api.server import ApiServer
 from bireme_lab.embedded.api.store import StoreChange
 from bireme_lab.embedded.builtin import pod_verbs
 from bireme_lab.embedded.builtin.kinds import behaviours
-from bireme_lab.embedded.builtin.policies import check_rules, policy_admission
+from bireme_lab.embedded.builtin.policies import PolicyAdmission, check_rules
 from bireme_lab.embedded.builtin.priorities import SYSTEM_CLASSES, priority_admission
 from bireme_lab.embedded.builtin.rbac import (
     CLUSTER_BINDINGS,
@@ -54,14 +54,12 @@ _NOBODY: Final[Mapping[str, ApiUser]] = {}
 def make_api(now: Callable[[], float], users: Mapping[str, ApiUser] = _NOBODY) -> ApiServer:
     """Return an API server with Kubernetes' kinds, its first objects, and definitions at work."""
     api = ApiServer(now, ResourceKinds(kinds.KINDS), admission=Admission(behaviours()))
-    api.admission.mutators.append(priority_admission(api.store))
     rights = Rights(api.store)
     api.authorizer = rights.authorize
+    policies = PolicyAdmission(api.store, api.resources, rights, api.admission.schema_of)
+    api.admission.mutators += [priority_admission(api.store), policies.mutate]
     api.admission.rules = check_rules
-    api.admission.validators += [
-        policy_admission(api.store, api.resources, rights),
-        webhook_admission(api.store),
-    ]
+    api.admission.validators += [policies.validate, webhook_admission(api.store)]
     api.store.collection(kinds.DEFINITIONS).subscribers.append(Definitions(api).changed)
     api.reviews |= reviews(rights, users)
     api.documents |= dict.fromkeys(("/healthz", "/livez", "/readyz"), _healthy)

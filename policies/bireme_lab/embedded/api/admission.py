@@ -8,6 +8,7 @@ from typing import Final, Protocol
 from bireme_lab.embedded.api import bodies, errors, models, schemas
 from bireme_lab.embedded.api.errors import Faults, Object, bad_request
 from bireme_lab.embedded.api.field_sets import MergeShape
+from bireme_lab.embedded.api.reinvocation import Reinvocation
 from bireme_lab.embedded.api.requests import ApiRequest, ApiUser
 from bireme_lab.embedded.api.resources import ResourceKind
 from bireme_lab.embedded.api.store import Key
@@ -51,6 +52,8 @@ class Attempt:
         operation: CREATE, UPDATE, DELETE or CONNECT.
         obj: The object to be stored; None for a deletion.
         old: The stored object; None for a creation.
+        complete: Returns changed content as the object to be stored.
+        reinvocation: The policies that run once more.
     """
 
     operation: str
@@ -61,6 +64,8 @@ class Attempt:
     old: Object | None
     user: ApiUser
     is_dry_run: bool
+    complete: Callable[[Object], Object] = lambda content: content
+    reinvocation: Reinvocation = field(default_factory=Reinvocation)
 
 
 @dataclass(eq=False)
@@ -124,17 +129,24 @@ class Admission:
 
     def admit(self, attempt: Attempt) -> Object:
         """Return what is to be stored, after admission and validation."""
-        obj = attempt.obj
-        for mutator in self.mutators:
-            if obj is None:
-                break
-            obj = mutator(_with(attempt, obj))
+        obj = self._mutated(attempt)
+        if attempt.reinvocation.is_due:
+            attempt.reinvocation.is_second = True
+            obj = self._mutated(_with(attempt, obj))
         attempt = _with(attempt, obj)
         if obj is not None:
             self._validate(attempt, obj)
         for validator in self.validators:
             validator(attempt)
         return obj if obj is not None else {}
+
+    def _mutated(self, attempt: Attempt) -> Object | None:
+        obj = attempt.obj
+        for mutator in self.mutators:
+            if obj is None:
+                break
+            obj = mutator(_with(attempt, obj))
+        return obj
 
     def _validate(self, attempt: Attempt, obj: Object) -> None:
         resource, faults = attempt.resource, Faults()

@@ -201,14 +201,15 @@ def paths(fields: Fields, prefix: str = "") -> Iterator[str]:
             if len(fields) == 1:
                 yield prefix
             continue
-        path = prefix + _text(element)
+        path = prefix + element_text(element)
         if inner:
             yield from paths(inner, path)
         else:
             yield path
 
 
-def _text(element: str) -> str:
+def element_text(element: str) -> str:
+    """Return a path element as messages name it."""
     kind, _, rest = element.partition(":")
     if kind == "f":
         return f".{rest}"

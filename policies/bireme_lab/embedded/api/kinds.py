@@ -112,6 +112,10 @@ KINDS: Final = (
           "ValidatingAdmissionPolicy", cluster=True, subresources=_STATUS),
     _kind("admissionregistration.k8s.io/v1", "validatingadmissionpolicybindings",
           "ValidatingAdmissionPolicyBinding", cluster=True),
+    _kind("admissionregistration.k8s.io/v1", "mutatingadmissionpolicies",
+          "MutatingAdmissionPolicy", cluster=True),
+    _kind("admissionregistration.k8s.io/v1", "mutatingadmissionpolicybindings",
+          "MutatingAdmissionPolicyBinding", cluster=True),
     _kind("admissionregistration.k8s.io/v1", "validatingwebhookconfigurations",
           "ValidatingWebhookConfiguration", cluster=True),
     _kind("apiextensions.k8s.io/v1", "customresourcedefinitions", "CustomResourceDefinition",
@@ -141,5 +145,11 @@ DEPLOYMENTS: Final = "/apis/apps/v1/deployments"
 BUDGETS: Final = "/apis/policy/v1/poddisruptionbudgets"
 QUOTAS: Final = "/api/v1/resourcequotas"
 PRIORITY_CLASSES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
+VALIDATING_POLICIES: Final = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+VALIDATING_BINDINGS: Final = (
+    "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+)
+MUTATING_POLICIES: Final = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies"
+MUTATING_BINDINGS: Final = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings"
 DEFINITIONS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 SERVICE_ACCOUNTS: Final = "/api/v1/serviceaccounts"

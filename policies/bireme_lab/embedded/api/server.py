@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final, TypeAlias
 
 from bireme_lab.embedded.api import apply, bodies, errors, openapi, patches
@@ -175,8 +176,9 @@ class ApiServer:
     ) -> ApiAnswer:
         warnings = self.admission.check_fields(request, resource, content)
         new = self._fresh(resource, key, content)
+        renew = partial(self._fresh, resource, key, uid=new["metadata"]["uid"])
         new = self.admission.admit(Attempt(
-            "CREATE", resource, "", key, new, None, request.user, request.is_dry_run
+            "CREATE", resource, "", key, new, None, request.user, request.is_dry_run, renew
         ))  # fmt: skip
         if self.store.get(resource.path, key) is not None:
             raise errors.already_exists(resource.subject(key[1]))
@@ -199,11 +201,11 @@ class ApiServer:
         stored = self.store.write(resource.path, key, new)
         return ApiAnswer(201, self.reader.form(request, resource)(stored), warnings)
 
-    def _fresh(self, resource: ResourceKind, key: Key, content: Object) -> Object:
+    def _fresh(self, resource: ResourceKind, key: Key, content: Object, uid: str = "") -> Object:
         meta = {k: v for k, v in content["metadata"].items() if k != "selfLink"}
         meta |= {
             "name": key[1],
-            "uid": _uid(self.chance),
+            "uid": uid or _uid(self.chance),
             "creationTimestamp": self.timestamp(),
             "generation": 1,
         }
@@ -283,6 +285,7 @@ class ApiServer:
             old,
             request.user,
             request.is_dry_run,
+            partial(self._updated, resource, old, subresource=subresource),
         )
         new = self.admission.admit(attempt)
         if entries is None:
@@ -454,6 +457,9 @@ _WITH_GENERATION: Final = frozenset(
         "/apis/policy/v1/poddisruptionbudgets",
         "/apis/scheduling.k8s.io/v1/priorityclasses",
         "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
+        "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
+        "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies",
+        "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings",
         "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
     }
 )

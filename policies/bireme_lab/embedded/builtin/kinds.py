@@ -7,7 +7,7 @@ from bireme_lab.embedded.api import kinds
 from bireme_lab.embedded.api.admission import Behaviour
 from bireme_lab.embedded.api.errors import Faults, Object
 from bireme_lab.embedded.api.object_selectors import matches_labels
-from bireme_lab.embedded.builtin import definitions, jobs
+from bireme_lab.embedded.builtin import admission_policies, definitions, jobs
 from bireme_lab.embedded.builtin.plain import Complete, PlainBehaviour, Validate, filled
 from bireme_lab.embedded.builtin.pods import PodBehaviour, complete_spec, validate_spec
 
@@ -138,6 +138,22 @@ _PLAIN: Final[Mapping[str, tuple[Complete, Validate]]] = {
     kinds.BUDGETS: (_budget, lambda *_: None),
     "/api/v1/secrets": (_secret, lambda *_: None),
     "/api/v1/persistentvolumeclaims": (_claim, lambda *_: None),
+    kinds.VALIDATING_POLICIES: (
+        admission_policies.complete_policy,
+        admission_policies.validate_validating_policy,
+    ),
+    kinds.VALIDATING_BINDINGS: (
+        admission_policies.complete_binding,
+        admission_policies.validate_binding,
+    ),
+    kinds.MUTATING_POLICIES: (
+        admission_policies.complete_policy,
+        admission_policies.validate_mutating_policy,
+    ),
+    kinds.MUTATING_BINDINGS: (
+        admission_policies.complete_binding,
+        admission_policies.validate_binding,
+    ),
     kinds.DEFINITIONS: (definitions.complete, definitions.validate),
     kinds.STATEFUL_SETS: (_replicas, _check_replicas),
     kinds.REPLICA_SETS: (_replicas, _check_replicas),

@@ -4,10 +4,9 @@ Validating and mutating policies share these. Sources: ``k8s.io/apiserver/pkg/ad
 its folders ``policy/generic`` and ``cel``.
 """
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Final
 
 from bireme.kube import cel
@@ -16,13 +15,13 @@ from bireme_lab.embedded.api.object_selectors import matches_labels
 from bireme_lab.embedded.cel.matching import matches
 from bireme_lab.embedded.cel.messages import MessageExpression, compile_messages
 from bireme_lab.embedded.cel.requests import AdmissionRequest, Surroundings
+from bireme_lab.embedded.cel.tokens import Tokens
 
 CONDITION: Final = ("object", "oldObject", "request", "params", "namespaceObject", "authorizer")
 """Variables of match conditions."""
 VALIDATION: Final = (*CONDITION, "variables")
 """Variables of validations and mutations."""
 MESSAGE: Final = tuple(name for name in VALIDATION if name != "authorizer")
-_VARIABLE: Final = re.compile(r"\bvariables\.([A-Za-z_][A-Za-z0-9_]*)")
 
 
 def bound_policies(
@@ -139,7 +138,7 @@ class Evaluation:
         kube-apiserver evaluates a variable where it is read. Here it is evaluated before, and one
         that fails has no value: to read it is an error, and not to read it is none.
         """
-        named = set(_VARIABLE.findall(expression))
+        named = _variables_in(expression)
         values: dict[str, Any] = {}
         errors: dict[str, cel.CelError] = {}
         for each in self.spec.get("variables", ()):
@@ -161,6 +160,11 @@ class Evaluation:
             except cel.CelError as error:
                 self._variables[key] = error
         return self._variables[key]
+
+
+@lru_cache(maxsize=1024)
+def _variables_in(expression: str) -> frozenset[str]:
+    return frozenset(name for name, _ in Tokens(expression).selections("variables"))
 
 
 def in_words(expression: str, error: cel.CelError) -> str:

@@ -5,7 +5,6 @@ value. Here each expression gets its own messages of protobuf, with the fields t
 values are those of JSON, so whole doubles become integers.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -15,26 +14,11 @@ from google.protobuf import descriptor_pb2, descriptor_pool, json_format, struct
 
 from bireme.kube import cel
 from bireme.kube.cel_functions import Function
+from bireme_lab.embedded.cel.tokens import Tokens
 
 JSON_PATCH: Final = "JSONPatch"
 OBJECT: Final = "Object"
 _PATCH_FIELDS: Final = ("op", "path", "from")
-_TOKEN: Final = re.compile(
-    r"""
-      (?P<space>\s+|//[^\n]*)
-    | (?P<text>
-        (?:[rR][bB]?|[bB][rR])
-        (?:\"{3}.*?\"{3} | '{3}.*?'{3} | "[^"\n]*" | '[^'\n]*')
-      | [bB]?
-        (?:\"{3}(?:\\.|[^\\])*?\"{3} | '{3}(?:\\.|[^\\])*?'{3}
-          | "(?:\\.|[^"\\\n])*" | '(?:\\.|[^'\\\n])*')
-      )
-    | (?P<name>[_a-zA-Z][_a-zA-Z0-9]*)
-    | (?P<number>\d\w*)
-    | (?P<other>.)
-    """,
-    re.VERBOSE | re.DOTALL,
-)
 _ESCAPE_KEY: Final = Function(
     "jsonpatch.escapeKey",
     ("string",),
@@ -120,38 +104,29 @@ class _Parser:
     _fields: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        matches = list(_TOKEN.finditer(self.expression))
-        self._texts = [match[0] for match in matches]
-        self._tokens = [i for i, match in enumerate(matches) if match.lastgroup != "space"]
-        self._named = {i for i in self._tokens if matches[i].lastgroup == "name"}
+        self._tokens = Tokens(self.expression)
         self._parse()
-        self.source = "".join(self._texts)
-
-    def _text(self, place: int) -> str:
-        return self._texts[self._tokens[place]] if 0 <= place < len(self._tokens) else ""
-
-    def _is_name(self, place: int) -> bool:
-        return 0 <= place < len(self._tokens) and self._tokens[place] in self._named
+        self.source = "".join(self._tokens.texts)
 
     def _parse(self) -> None:
         opened: list[_Construction | None] = []
         for place in range(len(self._tokens)):
-            text = self._text(place)
+            text = self._tokens.text(place)
             if text in ("(", "[", "{"):
                 opened.append(self._begin(place, opened) if text == "{" else None)
             elif text in (")", "]", "}") and opened:
                 self._end(place, opened.pop())
-            elif self._is_name(place):
+            elif self._tokens.is_name(place):
                 self._read_name(place, opened[-1] if opened else None)
 
     def _begin(self, place: int, opened: list[_Construction | None]) -> _Construction | None:
         """Return the construction that a brace opens; None for a map."""
         first = place - 1
-        if not self._is_name(first):
+        if not self._tokens.is_name(first):
             return None
-        while self._text(first - 1) == "." and self._is_name(first - 2):
+        while self._tokens.text(first - 1) == "." and self._tokens.is_name(first - 2):
             first -= 2
-        name = "".join(self._text(each) for each in range(first, place))
+        name = "".join(self._tokens.text(each) for each in range(first, place))
         if name.partition(".")[0] != OBJECT and name != JSON_PATCH:
             return None
         known = name.replace(".", "_")
@@ -161,20 +136,20 @@ class _Parser:
                 f"compilation failed: the embedded cluster cannot tell {name} from {other}"
             )
         for each in range(first, place):
-            self._texts[self._tokens[each]] = known if each == first else ""
+            self._tokens.replace(each, known if each == first else "")
         return _Construction(name, _fault(name, opened))
 
     def _end(self, place: int, construction: _Construction | None) -> None:
-        is_value = self._text(place + 1) not in (".", "[")
+        is_value = self._tokens.text(place + 1) not in (".", "[")
         if construction is not None and construction.fault and is_value:
             self.misplaced.append(construction.fault)
 
     def _read_name(self, place: int, construction: _Construction | None) -> None:
-        before = place - 1 - (self._text(place - 1) == "?")
-        if self._text(before) == ".":
-            self._fields.add(self._text(place))
-        elif construction is not None and self._text(before) in ("{", ","):
-            construction.place = self._text(place)
+        before = place - 1 - (self._tokens.text(place - 1) == "?")
+        if self._tokens.text(before) == ".":
+            self._fields.add(self._tokens.text(place))
+        elif construction is not None and self._tokens.text(before) in ("{", ","):
+            construction.place = self._tokens.text(place)
             self._fields.add(construction.place)
 
     def messages(self) -> descriptor_pool.DescriptorPool:

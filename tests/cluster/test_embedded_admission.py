@@ -1,0 +1,443 @@
+"""Mutating policies on the embedded cluster and on a real one: the same objects, the same answers.
+
+Every story has a namespace, and its policies are about that namespace alone. The real server
+follows policies a moment later, so its answer is awaited until it is the embedded one.
+"""
+
+import http.client
+import json
+import time
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from bireme.kube import crd
+from bireme_lab.embedded.api.requests import ApiAnswer, ApiRequest
+from bireme_lab.embedded.api.server import ApiServer
+from bireme_lab.embedded.cluster import make_api
+from testbed.controlplane.api import Manifest
+from testbed.controlplane.cluster import Cluster
+
+pytestmark = pytest.mark.cluster
+
+GROUP: Final = "/apis/admissionregistration.k8s.io/v1"
+MUTATING: Final = f"{GROUP}/mutatingadmissionpolicies"
+MUTATING_BINDINGS: Final = f"{GROUP}/mutatingadmissionpolicybindings"
+OF_SERVER: Final = ("uid", "creationTimestamp", "managedFields", "resourceVersion", "namespace")
+PATIENCE_SECONDS: Final = 2.0
+Answer = tuple[int, Any]
+
+
+@dataclass(frozen=True)
+class Servers:
+    """The embedded server and the real one."""
+
+    embedded: ApiServer
+    cluster: Cluster
+
+    def ask_embedded(self, method: str, path: str, body: Any, content_type: str) -> Answer:
+        where, _, query = path.partition("?")
+        answer = self.embedded.answer(
+            ApiRequest(
+                method,
+                where,
+                query=dict(each.split("=") for each in query.split("&") if each),
+                content_type=content_type,
+                body=b"" if body is None else msgspec.json.encode(body),
+            )
+        )
+        assert isinstance(answer, ApiAnswer)
+        return answer.code, answer.body
+
+    def ask_real(self, method: str, path: str, body: Any, content_type: str) -> Answer:
+        headers = {"Content-Type": content_type}
+        reply = self.cluster.api.request(method, path, body, headers)
+        return reply.status, reply.json()
+
+    def do(self, method: str, path: str, body: Any = None) -> None:
+        """Send a request that both accept; a real cluster may have the object already."""
+        for ask in (self.ask_embedded, self.ask_real):
+            code, answer = ask(method, path, body, "application/json")
+            assert code in (200, 201) or code == http.client.CONFLICT, answer
+
+    def differ(
+        self, method: str, path: str, body: Any, content_type: str = "application/json"
+    ) -> str:
+        """Return both answers where they are not the same after a while; empty otherwise."""
+        expected = essence(self.ask_embedded(method, path, body, content_type))
+        deadline_seconds = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            given = essence(self.ask_real(method, path, body, content_type))
+            if given == expected:
+                return ""
+            if time.monotonic() > deadline_seconds:
+                break
+            time.sleep(0.05)
+        return f"embedded {json.dumps(expected, indent=1)}\nreal {json.dumps(given, indent=1)}"
+
+
+def essence(answer: Answer) -> Answer:
+    """Return code and words of a refusal, or an object without what is the server's own."""
+    code, body = answer
+    if code >= 300:
+        return code, {name: body.get(name) for name in ("message", "reason")}
+    meta = {name: value for name, value in body["metadata"].items() if name not in OF_SERVER}
+    return code, {**body, "metadata": meta}
+
+
+@pytest.fixture(scope="module")
+def servers(cluster: Cluster) -> Servers:
+    return Servers(make_api(lambda: 1_900_000_000.0), cluster)
+
+
+# --- policies as objects --------------------------------------------------------------------------
+
+
+def json_patch(expression: str) -> Manifest:
+    return {"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}
+
+
+def configuration(expression: str) -> Manifest:
+    return {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}}
+
+
+def policy(name: str, *mutations: Manifest, resource: str = "pods", **spec: Any) -> Manifest:
+    """A policy about one resource in the namespace of its own name."""
+    group, _, plural = resource.rpartition("/")
+    rule = {
+        "apiGroups": [group],
+        "apiVersions": ["v1"],
+        "operations": ["CREATE", "UPDATE"],
+        "resources": [plural],
+    }
+    own = {"matchLabels": {"kubernetes.io/metadata.name": name}}
+    constraints = {"namespaceSelector": own, "resourceRules": [rule]}
+    made = {
+        "matchConstraints": constraints,
+        "reinvocationPolicy": "Never",
+        "mutations": list(mutations),
+    }
+    return {"metadata": {"name": name}, "spec": {**made, **spec}}
+
+
+ADD: Final = json_patch('[JSONPatch{op: "remove", path: "/metadata/labels"}]')
+POLICIES: Final[dict[str, Manifest]] = {
+    "complete": policy("a", ADD),
+    "operation of a number": policy("a", json_patch('[JSONPatch{op: 1, path: "/a"}]')),
+    "unknown name": policy("a", json_patch('[JSONPatch{op: "add", path: nope}]')),
+    "text": policy("a", json_patch('"x"')),
+    "any value": policy("a", json_patch("object")),
+    "empty list": policy("a", json_patch("[]")),
+    "map": policy("a", configuration('{"a": 1}')),
+    "object of a part": policy("a", configuration("Object.spec{}")),
+    "second line": policy("a", configuration("Object{spec:\n   Object.spec{a: nope}}")),
+    "variable": policy("a", configuration("Object{spec: Object.spec{a: variables.x}}")),
+    "no mutations": policy("a"),
+    "both forms": policy("a", {**configuration("Object{}"), "jsonPatch": {"expression": "[]"}}),
+    "no form": policy("a", {"patchType": "ApplyConfiguration"}),
+    "blank": policy("a", configuration("  ")),
+    "unknown type": policy("a", {"patchType": "Merge"}),
+    "no type": policy("a", {}),
+    "unknown reinvocation": policy("a", ADD, reinvocationPolicy="Sometimes"),
+    "no reinvocation": policy("a", ADD, reinvocationPolicy=None),
+    "no constraints": policy("a", ADD, matchConstraints=None),
+    "no rules": policy("a", ADD, matchConstraints={}),
+    "unknown failure policy": policy("a", ADD, failurePolicy="Maybe"),
+    "params without a kind": policy("a", configuration("Object{spec: params.x}")),
+    "bad condition and variable": policy(
+        "a",
+        ADD,
+        matchConditions=[{"name": "a", "expression": "variables.x"}],
+        variables=[{"name": "x", "expression": "nope"}],
+    ),
+    "deletions": policy(
+        "a",
+        ADD,
+        matchConstraints={
+            "resourceRules": [
+                {
+                    "apiGroups": [""],
+                    "apiVersions": ["v1"],
+                    "operations": ["DELETE", "CREATE"],
+                    "resources": ["pods"],
+                }
+            ]
+        },
+    ),
+}
+BINDINGS: Final[dict[str, Manifest]] = {
+    "complete": {"policyName": "a", "matchResources": {}},
+    "no policy": {},
+    "empty reference": {"policyName": "a", "paramRef": {}},
+    "name and selector": {"policyName": "a", "paramRef": {"name": "x", "selector": {}}},
+}
+
+
+def test_policies_are_answered_as_by_the_api_server(servers: Servers) -> None:
+    differences = [
+        f"{name}: {difference}"
+        for name, body in POLICIES.items()
+        if (difference := servers.differ("POST", f"{MUTATING}?dryRun=All", body))
+    ]
+    differences += [
+        f"{name}: {difference}"
+        for name, spec in BINDINGS.items()
+        for body in [{"metadata": {"name": "a"}, "spec": spec}]
+        if (difference := servers.differ("POST", f"{MUTATING_BINDINGS}?dryRun=All", body))
+    ]
+    assert not differences, "\n".join(differences)
+
+
+# --- policies at work -----------------------------------------------------------------------------
+
+
+def a_pod(**spec: Any) -> Manifest:
+    container = {"name": "c", "image": "i", "env": [{"name": "A", "value": "1"}]}
+    own = {"containers": [container], "automountServiceAccountToken": False}
+    return {"metadata": {"name": "p"}, "spec": {**own, **spec}}
+
+
+def a_map(**meta: Any) -> Manifest:
+    return {"metadata": {"name": "m", **meta}, "data": {"a": "1"}}
+
+
+COUNT: Final = (
+    'Object{metadata: Object.metadata{annotations: {"n":'
+    ' string(int(object.metadata.annotations["n"]) + 1)}}}'
+)
+ANNOTATED: Final = {"annotations": {"n": "0"}}
+TRAINING_JOB: Final[Manifest] = {
+    "apiVersion": "bireme.dev/v1alpha1",
+    "kind": "TrainingJob",
+    "metadata": {"name": "j"},
+    "spec": {
+        "tasks": [
+            {
+                "name": "worker",
+                "role": "worker",
+                "replicas": 1,
+                "template": {"spec": {"containers": [{"name": "c", "image": "i"}]}},
+            }
+        ]
+    },
+}
+JOBS: Final = "bireme.dev/trainingjobs"
+PATHS: Final = {
+    "pods": "/api/v1/namespaces/{}/pods",
+    "configmaps": "/api/v1/namespaces/{}/configmaps",
+    JOBS: "/apis/bireme.dev/v1alpha1/namespaces/{}/trainingjobs",
+}
+Story = tuple[str, list[Manifest], Manifest, dict[str, Any]]
+STORIES: Final[dict[str, Story]] = {
+    "schedulername": (
+        "pods",
+        [json_patch('[JSONPatch{op: "replace", path: "/spec/schedulerName", value: "yunikorn"}]')],
+        a_pod(),
+        {},
+    ),
+    "escaped": (
+        "configmaps",
+        [
+            json_patch(
+                '[JSONPatch{op: "add", path: "/metadata/labels/" + jsonpatch.escapeKey("a.b/c"),'
+                ' value: "x"}]'
+            )
+        ],
+        a_map(labels={"z": "1"}),
+        {},
+    ),
+    "missing-path": (
+        "configmaps",
+        [json_patch('[JSONPatch{op: "add", path: "/metadata/labels/a", value: "x"}]')],
+        a_map(),
+        {},
+    ),
+    "failed-test": (
+        "configmaps",
+        [
+            json_patch(
+                '[JSONPatch{op: "add", path: "/data/b", value: "2"},'
+                ' JSONPatch{op: "test", path: "/data/a", value: "2"}]'
+            )
+        ],
+        a_map(),
+        {},
+    ),
+    "unknown-field": (
+        "pods",
+        [json_patch('[JSONPatch{op: "add", path: "/spec/nope", value: 1}]')],
+        a_pod(),
+        {},
+    ),
+    "second-container": (
+        "pods",
+        [
+            configuration(
+                'Object{spec: Object.spec{containers: [Object.spec.containers{name: "b", image:'
+                ' "j"}, Object.spec.containers{name: "c", env: [Object.spec.containers.env{name:'
+                ' "B", value: "2"}]}]}}'
+            )
+        ],
+        a_pod(),
+        {},
+    ),
+    "whole-containers": (
+        "pods",
+        [
+            json_patch(
+                '[JSONPatch{op: "add", path: "/spec/initContainers", value:'
+                ' [Object.spec.initContainers{name: "b", image: "j:1"}]}]'
+            )
+        ],
+        a_pod(),
+        {},
+    ),
+    "atomic": (
+        "pods",
+        [
+            configuration(
+                'Object{spec: Object.spec{nodeSelector: {"a": "b"}, containers:'
+                ' [Object.spec.containers{name: "c", args: ["-g"]}]}}'
+            )
+        ],
+        a_pod(),
+        {},
+    ),
+    "undeclared": (
+        "pods",
+        [configuration('Object{spec: Object.spec{nope: 1, schedulerName: "x"}}')],
+        a_pod(),
+        {},
+    ),
+    "misplaced": (
+        "pods",
+        [configuration("Object{spec: Object.spec{securityContext: Object.spec.wrong{}}}")],
+        a_pod(),
+        {},
+    ),
+    "no-such-key": (
+        "configmaps",
+        [configuration('Object{data: {"b": object.data.z}}')],
+        a_map(),
+        {},
+    ),
+    "ignored-failure": (
+        "configmaps",
+        [
+            configuration('Object{data: {"b": object.data.z}}'),
+            configuration('Object{data: {"c": object.data.a}}'),
+        ],
+        a_map(),
+        {"failurePolicy": "Ignore"},
+    ),
+    "two-failures": (
+        "configmaps",
+        [
+            configuration('Object{data: {"b": object.data.z}}'),
+            configuration('Object{data: {"c": object.data.y}}'),
+        ],
+        a_map(),
+        {},
+    ),
+    "condition": (
+        "configmaps",
+        [configuration('Object{data: {"b": "2"}}')],
+        a_map(),
+        {"matchConditions": [{"name": "no", "expression": "has(object.data.z)"}]},
+    ),
+    "broken-condition": (
+        "configmaps",
+        [configuration('Object{data: {"b": "2"}}')],
+        a_map(),
+        {"matchConditions": [{"name": "no", "expression": "object.data.z == '1'"}]},
+    ),
+    "variables": (
+        "configmaps",
+        [configuration('Object{data: {"b": variables.b, "n": string(variables.n)}}')],
+        a_map(),
+        {
+            "variables": [
+                {"name": "n", "expression": "size(object.data)"},
+                {"name": "b", "expression": "object.data.a + string(variables.n)"},
+            ]
+        },
+    ),
+    "what-is-seen": (
+        "configmaps",
+        [
+            configuration(
+                'Object{data: {"b": request.operation + request.name + string(has(object.metadata'
+                ".uid)) + namespaceObject.metadata.name + string(oldObject == null)}}"
+            )
+        ],
+        a_map(),
+        {},
+    ),
+    "once": ("configmaps", [configuration(COUNT)], a_map(**ANNOTATED), {}),
+    "if-needed": (
+        "configmaps",
+        [configuration(COUNT)],
+        a_map(**ANNOTATED),
+        {"reinvocationPolicy": "IfNeeded"},
+    ),
+    "invalid-result": (
+        "configmaps",
+        [configuration('Object{metadata: Object.metadata{labels: {"a": "-"}}}')],
+        a_map(),
+        {},
+    ),
+    "priority": (
+        "pods",
+        [configuration('Object{spec: Object.spec{priorityClassName: "system-node-critical"}}')],
+        a_pod(),
+        {},
+    ),
+    "custom": (
+        JOBS,
+        [
+            configuration(
+                "Object{spec: Object.spec{runPolicy: Object.spec.runPolicy{backoffLimit: 7}}}"
+            )
+        ],
+        TRAINING_JOB,
+        {},
+    ),
+    "custom-undeclared": (
+        JOBS,
+        [configuration("Object{spec: Object.spec{nope: 7}}")],
+        TRAINING_JOB,
+        {},
+    ),
+    "custom-invalid": (
+        JOBS,
+        [json_patch('[JSONPatch{op: "add", path: "/spec/tasks/0/minReplicas", value: 3}]')],
+        TRAINING_JOB,
+        {},
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def policies_at_work(servers: Servers) -> Servers:
+    """Every story's namespace, policy and binding."""
+    kind = next(each for each in crd.KINDS if each.plural == "trainingjobs")
+    servers.do("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+               crd.definition(kind))  # fmt: skip
+    for name, (resource, mutations, _, spec) in STORIES.items():
+        made = policy(name, *mutations, resource=resource, **spec)
+        made["spec"]["matchConstraints"]["resourceRules"][0]["apiVersions"] = ["*"]
+        binding = {"metadata": {"name": name}, "spec": {"policyName": name}}
+        servers.do("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+        servers.do("POST", MUTATING, made)
+        servers.do("POST", MUTATING_BINDINGS, binding)
+    return servers
+
+
+@pytest.mark.parametrize("name", STORIES)
+def test_policy_changes_what_the_api_server_would(policies_at_work: Servers, name: str) -> None:
+    resource, _, obj, _ = STORIES[name]
+    path = PATHS[resource].format(name)
+    difference = policies_at_work.differ("POST", f"{path}?dryRun=All", obj)
+    assert not difference, difference
