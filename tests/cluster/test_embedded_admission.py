@@ -4,92 +4,26 @@ Every story has a namespace, and its policies are about that namespace alone. Th
 follows policies a moment later, so its answer is awaited until it is the embedded one.
 """
 
-import http.client
-import json
-import time
-from dataclasses import dataclass
 from typing import Any, Final
 
-import msgspec
 import pytest
 
 from bireme.kube import crd
-from bireme_lab.embedded.api.requests import ApiAnswer, ApiRequest
-from bireme_lab.embedded.api.server import ApiServer
 from bireme_lab.embedded.cluster import make_api
 from testbed.controlplane.api import Manifest
 from testbed.controlplane.cluster import Cluster
+from testbed.scenario.server_pair import ServerPair
 
 pytestmark = pytest.mark.cluster
 
 GROUP: Final = "/apis/admissionregistration.k8s.io/v1"
 MUTATING: Final = f"{GROUP}/mutatingadmissionpolicies"
 MUTATING_BINDINGS: Final = f"{GROUP}/mutatingadmissionpolicybindings"
-OF_SERVER: Final = ("uid", "creationTimestamp", "managedFields", "resourceVersion", "namespace")
-PATIENCE_SECONDS: Final = 2.0
-Answer = tuple[int, Any]
-
-
-@dataclass(frozen=True)
-class Servers:
-    """The embedded server and the real one."""
-
-    embedded: ApiServer
-    cluster: Cluster
-
-    def ask_embedded(self, method: str, path: str, body: Any, content_type: str) -> Answer:
-        where, _, query = path.partition("?")
-        answer = self.embedded.answer(
-            ApiRequest(
-                method,
-                where,
-                query=dict(each.split("=") for each in query.split("&") if each),
-                content_type=content_type,
-                body=b"" if body is None else msgspec.json.encode(body),
-            )
-        )
-        assert isinstance(answer, ApiAnswer)
-        return answer.code, answer.body
-
-    def ask_real(self, method: str, path: str, body: Any, content_type: str) -> Answer:
-        headers = {"Content-Type": content_type}
-        reply = self.cluster.api.request(method, path, body, headers)
-        return reply.status, reply.json()
-
-    def do(self, method: str, path: str, body: Any = None) -> None:
-        """Send a request that both accept; a real cluster may have the object already."""
-        for ask in (self.ask_embedded, self.ask_real):
-            code, answer = ask(method, path, body, "application/json")
-            assert code in (200, 201) or code == http.client.CONFLICT, answer
-
-    def differ(
-        self, method: str, path: str, body: Any, content_type: str = "application/json"
-    ) -> str:
-        """Return both answers where they are not the same after a while; empty otherwise."""
-        expected = essence(self.ask_embedded(method, path, body, content_type))
-        deadline_seconds = time.monotonic() + PATIENCE_SECONDS
-        while True:
-            given = essence(self.ask_real(method, path, body, content_type))
-            if given == expected:
-                return ""
-            if time.monotonic() > deadline_seconds:
-                break
-            time.sleep(0.05)
-        return f"embedded {json.dumps(expected, indent=1)}\nreal {json.dumps(given, indent=1)}"
-
-
-def essence(answer: Answer) -> Answer:
-    """Return code and words of a refusal, or an object without what is the server's own."""
-    code, body = answer
-    if code >= 300:
-        return code, {name: body.get(name) for name in ("message", "reason")}
-    meta = {name: value for name, value in body["metadata"].items() if name not in OF_SERVER}
-    return code, {**body, "metadata": meta}
 
 
 @pytest.fixture(scope="module")
-def servers(cluster: Cluster) -> Servers:
-    return Servers(make_api(lambda: 1_900_000_000.0), cluster)
+def servers(cluster: Cluster) -> ServerPair:
+    return ServerPair(make_api(lambda: 1_900_000_000.0), cluster)
 
 
 # --- policies as objects --------------------------------------------------------------------------
@@ -175,19 +109,10 @@ BINDINGS: Final[dict[str, Manifest]] = {
 }
 
 
-def test_policies_are_answered_as_by_the_api_server(servers: Servers) -> None:
-    differences = [
-        f"{name}: {difference}"
-        for name, body in POLICIES.items()
-        if (difference := servers.differ("POST", f"{MUTATING}?dryRun=All", body))
-    ]
-    differences += [
-        f"{name}: {difference}"
-        for name, spec in BINDINGS.items()
-        for body in [{"metadata": {"name": "a"}, "spec": spec}]
-        if (difference := servers.differ("POST", f"{MUTATING_BINDINGS}?dryRun=All", body))
-    ]
-    assert not differences, "\n".join(differences)
+def test_policies_are_answered_as_by_the_api_server(servers: ServerPair) -> None:
+    assert not (differences := servers.differences(MUTATING, POLICIES)), differences
+    bindings = {name: {"metadata": {"name": "a"}, "spec": spec} for name, spec in BINDINGS.items()}
+    assert not (differences := servers.differences(MUTATING_BINDINGS, bindings)), differences
 
 
 # --- policies at work -----------------------------------------------------------------------------
@@ -420,7 +345,7 @@ STORIES: Final[dict[str, Story]] = {
 
 
 @pytest.fixture(scope="module")
-def policies_at_work(servers: Servers) -> Servers:
+def policies_at_work(servers: ServerPair) -> ServerPair:
     """Every story's namespace, policy and binding."""
     kind = next(each for each in crd.KINDS if each.plural == "trainingjobs")
     servers.do("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
@@ -436,8 +361,8 @@ def policies_at_work(servers: Servers) -> Servers:
 
 
 @pytest.mark.parametrize("name", STORIES)
-def test_policy_changes_what_the_api_server_would(policies_at_work: Servers, name: str) -> None:
+def test_policy_changes_what_the_api_server_would(policies_at_work: ServerPair, name: str) -> None:
     resource, _, obj, _ = STORIES[name]
     path = PATHS[resource].format(name)
-    difference = policies_at_work.differ("POST", f"{path}?dryRun=All", obj)
+    difference = policies_at_work.difference("POST", f"{path}?dryRun=All", obj)
     assert not difference, difference
