@@ -21,6 +21,7 @@ from bireme_lab.embedded.builtin import pod_verbs
 from bireme_lab.embedded.builtin.kinds import behaviours
 from bireme_lab.embedded.builtin.policies import PolicyAdmission, check_rules
 from bireme_lab.embedded.builtin.priorities import SYSTEM_CLASSES, priority_admission
+from bireme_lab.embedded.builtin.quotas import quota_admission
 from bireme_lab.embedded.builtin.rbac import (
     CLUSTER_BINDINGS,
     CLUSTER_ROLES,
@@ -36,6 +37,7 @@ from bireme_lab.embedded.controllers.garbage import GarbageCollector
 from bireme_lab.embedded.controllers.jobs import Jobs
 from bireme_lab.embedded.controllers.namespaces import Namespaces
 from bireme_lab.embedded.controllers.nodes import Nodes
+from bireme_lab.embedded.controllers.quotas import Quotas
 from bireme_lab.embedded.controllers.replicas import Replicas
 from bireme_lab.embedded.kubelets import Kubelets
 from bireme_lab.embedded.scheduler import scheduler
@@ -59,7 +61,11 @@ def make_api(now: Callable[[], float], users: Mapping[str, ApiUser] = _NOBODY) -
     policies = PolicyAdmission(api.store, api.resources, rights, api.admission.schema_of)
     api.admission.mutators += [priority_admission(api.store), policies.mutate]
     api.admission.rules = check_rules
-    api.admission.validators += [policies.validate, webhook_admission(api.store)]
+    api.admission.validators += [
+        policies.validate,
+        webhook_admission(api.store),
+        quota_admission(api.store, api.now),
+    ]
     api.store.collection(kinds.DEFINITIONS).subscribers.append(Definitions(api).changed)
     api.reviews |= reviews(rights, users)
     api.documents |= dict.fromkeys(("/healthz", "/livez", "/readyz"), _healthy)
@@ -149,7 +155,8 @@ class EmbeddedCluster:
         garbage, nodes = GarbageCollector(controllers), Nodes(controllers)
         namespaces, jobs = Namespaces(controllers), Jobs(controllers)
         budgets, replicas = Budgets(controllers), Replicas(controllers)
-        for part in (garbage, namespaces, nodes, jobs, budgets, replicas, self.kubelets):
+        quotas = Quotas(controllers)
+        for part in (garbage, namespaces, nodes, jobs, budgets, replicas, quotas, self.kubelets):
             part.start()
         loop = asyncio.get_running_loop()
 
@@ -162,7 +169,7 @@ class EmbeddedCluster:
             Scheduler(self._client(scheduler.USER), DEFAULT).run(),
             *(self.kubelets.pods.run(), self.kubelets.nodes.run()),
             *(garbage.work.run(), namespaces.work.run(), jobs.work.run(), budgets.work.run()),
-            *(nodes.work.run(), nodes.evictions.run(), replicas.work.run()),
+            *(nodes.work.run(), nodes.evictions.run(), replicas.work.run(), quotas.work.run()),
         ]
         self._tasks = [asyncio.create_task(each) for each in runs]
         if self.configuration is not DEFAULT:

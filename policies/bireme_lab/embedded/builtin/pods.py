@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from bireme.kube.quantities import parse_quantity
+from bireme_lab.embedded.amounts import canonical
 from bireme_lab.embedded.api import kinds, models
 from bireme_lab.embedded.api.errors import Faults, Object
 from bireme_lab.embedded.api.schemas import Schema
@@ -133,11 +134,6 @@ def _complete_container(container: Object) -> Object:
     if container.get("ports"):
         container = {**container, "ports": [filled(p, protocol="TCP") for p in container["ports"]]}
     return container
-
-
-def canonical(amount: Any) -> Any:
-    """Return an amount as the API server writes it: a text."""
-    return str(amount) if isinstance(amount, int) and not isinstance(amount, bool) else amount
 
 
 def _with_default_tolerations(tolerations: Any) -> list[Object]:
