@@ -102,9 +102,9 @@ def compile_in(environment: "cel.Env", expression: str) -> Expression:
 
 def _blame_root(match: re.Match[str]) -> str:
     """Return an error about ``a.b`` as Go's library words it: about ``a``, where that stands."""
-    line, column, words, root, middle, source = match.groups()
+    line, column, problem, root, middle, source = match.groups()
     place = int(column) - len(root) - len(middle)
-    return f"{line}{place}{words}{root}{source}{'.' * (place - 1)}^"
+    return f"{line}{place}{problem}{root}{source}{'.' * (place - 1)}^"
 
 
 @lru_cache(maxsize=16)

@@ -28,19 +28,19 @@ class Amount:
     form: str = "Decimal"
 
     @classmethod
-    def parse(cls, text: Any) -> "Amount":
-        """Return the amount of a text or number, rounded up to a thousandth as in pods.
+    def parse(cls, quantity: Any) -> "Amount":
+        """Return an amount, rounded up to a thousandth as in pods.
 
         Raises:
             ValueError: it is no amount.
         """
-        written = str(text)
-        value = exact_quantity(written)
+        text = str(quantity)
+        value = exact_quantity(text)
         units, remainder = divmod(value, _SMALLEST)
         value = (units + bool(remainder)) * _SMALLEST
-        if written.endswith("i"):
+        if text.endswith("i"):
             return cls(value, "Binary")
-        return cls(value, "Exponent" if "e" in written.lower().rstrip("e") else "Decimal")
+        return cls(value, "Exponent" if "e" in text.lower().rstrip("e") else "Decimal")
 
     def __add__(self, other: "Amount") -> "Amount":
         return Amount(self.value + other.value, self.form if self.value else other.form)

@@ -129,10 +129,10 @@ class Admission:
 
     def admit(self, attempt: Attempt) -> Object:
         """Return what is to be stored, after admission and validation."""
-        obj = self._mutated(attempt)
+        obj = self._run_mutators(attempt)
         if attempt.reinvocation.is_due:
             attempt.reinvocation.is_second = True
-            obj = self._mutated(_with(attempt, obj))
+            obj = self._run_mutators(_with(attempt, obj))
         attempt = _with(attempt, obj)
         if obj is not None:
             self._validate(attempt, obj)
@@ -140,7 +140,7 @@ class Admission:
             validator(attempt)
         return obj if obj is not None else {}
 
-    def _mutated(self, attempt: Attempt) -> Object | None:
+    def _run_mutators(self, attempt: Attempt) -> Object | None:
         obj = attempt.obj
         for mutator in self.mutators:
             if obj is None:

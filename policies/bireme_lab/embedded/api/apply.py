@@ -159,13 +159,16 @@ def _merge_order(live: Iterable[str], applied: Iterable[str]) -> list[str]:
     Source: ``visitListItems`` in structured-merge-diff's ``typed/merge.go``.
     """
     live, remaining = list(live), list(applied)
-    chosen, shared = set(remaining), iter([each for each in remaining if each in set(live)])
+    stated, shared = (
+        set(remaining),
+        iter([element for element in remaining if element in set(live)]),
+    )
     expected, order = next(shared, None), []
-    for each in live:
-        if each not in chosen:
-            order.append(each)
-        elif each == expected:
-            end = remaining.index(each) + 1
+    for element in live:
+        if element not in stated:
+            order.append(element)
+        elif element == expected:
+            end = remaining.index(element) + 1
             order += remaining[:end]
             remaining, expected = remaining[end:], next(shared, None)
     return order + remaining

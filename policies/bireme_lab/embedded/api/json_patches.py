@@ -40,8 +40,8 @@ def patch(target: Any, operations: Sequence[Mapping[str, Any]]) -> Any:
 def _text(operation: Mapping[str, Any], name: str) -> str:
     text = operation.get(name)
     if not isinstance(text, str):
-        words = f"{operation['op']} operation failed to decode {name}: {_MISSING}"
-        raise JsonPatchError(words)
+        problem = f"{operation['op']} operation failed to decode {name}: {_MISSING}"
+        raise JsonPatchError(problem)
     return text
 
 
@@ -50,7 +50,7 @@ def _find(document: list[Any], path: str) -> _Place | None:
     _, *parts = path.split("/")
     if not parts:
         return None
-    container, keys = document[0], [each.replace("~1", "/").replace("~0", "~") for each in parts]
+    container, keys = document[0], [part.replace("~1", "/").replace("~0", "~") for part in parts]
     for key in keys[:-1]:
         try:
             container = _get(container, key)
@@ -89,8 +89,8 @@ def _insert(container: Any, key: str, value: Any) -> None:
     elif key == "-":
         container.append(value)
     elif not _INDEX.fullmatch(key):
-        words = f"value was not a proper array index: '{key}'"
-        raise JsonPatchError(f'{words}: strconv.Atoi: parsing "{key}": invalid syntax')
+        problem = f"value was not a proper array index: '{key}'"
+        raise JsonPatchError(f'{problem}: strconv.Atoi: parsing "{key}": invalid syntax')
     else:
         container.insert(_index(key, len(container) + 1), value)
 
@@ -106,8 +106,8 @@ def _delete(container: Any, key: str) -> None:
 
 def _add(document: list[Any], operation: Mapping[str, Any]) -> None:
     path = _text(operation, "path")
-    words = f'add operation does not apply: doc is missing path: "{path}"'
-    container, key = _require(document, path, words)
+    problem = f'add operation does not apply: doc is missing path: "{path}"'
+    container, key = _require(document, path, problem)
     try:
         _insert(container, key, deepcopy(operation.get("value")))
     except JsonPatchError as error:
@@ -116,8 +116,8 @@ def _add(document: list[Any], operation: Mapping[str, Any]) -> None:
 
 def _remove(document: list[Any], operation: Mapping[str, Any]) -> None:
     path = _text(operation, "path")
-    words = f'remove operation does not apply: doc is missing path: "{path}"'
-    container, key = _require(document, path, words)
+    problem = f'remove operation does not apply: doc is missing path: "{path}"'
+    container, key = _require(document, path, problem)
     try:
         _delete(container, key)
     except JsonPatchError as error:
@@ -131,13 +131,13 @@ def _replace(document: list[Any], operation: Mapping[str, Any]) -> None:
             raise JsonPatchError("replace operation value must be object or array")
         document[0] = value
         return
-    words = f"replace operation does not apply: doc is missing path: {path}"
-    container, key = _require(document, path, words)
+    problem = f"replace operation does not apply: doc is missing path: {path}"
+    container, key = _require(document, path, problem)
     try:
         _get(container, key)
     except JsonPatchError:
-        words = f"replace operation does not apply: doc is missing key: {path}: {_MISSING}"
-        raise JsonPatchError(words) from None
+        problem = f"replace operation does not apply: doc is missing key: {path}: {_MISSING}"
+        raise JsonPatchError(problem) from None
     if isinstance(container, list):
         container[_index(key, len(container))] = value
     else:
@@ -146,15 +146,15 @@ def _replace(document: list[Any], operation: Mapping[str, Any]) -> None:
 
 def _move(document: list[Any], operation: Mapping[str, Any]) -> None:
     source, path = _text(operation, "from"), _text(operation, "path")
-    words = f"move operation does not apply: doc is missing from path: {source}"
-    container, key = _require(document, source, words)
+    problem = f"move operation does not apply: doc is missing from path: {source}"
+    container, key = _require(document, source, problem)
     try:
         value = _get(container, key)
         _delete(container, key)
     except JsonPatchError as error:
         raise JsonPatchError(f"error in move for path: '{key}': {error}") from None
-    words = f"move operation does not apply: doc is missing destination path: {path}"
-    container, key = _require(document, path, words)
+    problem = f"move operation does not apply: doc is missing destination path: {path}"
+    container, key = _require(document, path, problem)
     try:
         _insert(container, key, value)
     except JsonPatchError as error:
@@ -163,14 +163,14 @@ def _move(document: list[Any], operation: Mapping[str, Any]) -> None:
 
 def _copy(document: list[Any], operation: Mapping[str, Any]) -> None:
     source, path = _text(operation, "from"), _text(operation, "path")
-    words = f"copy operation does not apply: doc is missing from path: {source}"
-    container, key = _require(document, source, words)
+    problem = f"copy operation does not apply: doc is missing from path: {source}"
+    container, key = _require(document, source, problem)
     try:
         value = deepcopy(_get(container, key))
     except JsonPatchError as error:
         raise JsonPatchError(f"error in copy for from: '{source}': {error}") from None
-    words = f"copy operation does not apply: doc is missing destination path: {path}"
-    container, key = _require(document, path, words)
+    problem = f"copy operation does not apply: doc is missing destination path: {path}"
+    container, key = _require(document, path, problem)
     try:
         _insert(container, key, value)
     except JsonPatchError as error:
@@ -181,8 +181,8 @@ def _test(document: list[Any], operation: Mapping[str, Any]) -> None:
     path = _text(operation, "path")
     value = document[0]
     if path:
-        words = f"test operation does not apply: is missing path: {path}"
-        container, key = _require(document, path, words)
+        problem = f"test operation does not apply: is missing path: {path}"
+        container, key = _require(document, path, problem)
         try:
             value = _get(container, key)
         except JsonPatchError as error:

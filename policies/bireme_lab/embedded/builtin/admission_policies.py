@@ -12,7 +12,7 @@ from bireme_lab.embedded.api.errors import Faults, Object
 from bireme_lab.embedded.builtin.plain import filled
 from bireme_lab.embedded.cel.evaluation import CONDITION, MESSAGE, VALIDATION
 from bireme_lab.embedded.cel.messages import compile_messages
-from bireme_lab.embedded.cel.tokens import Tokens
+from bireme_lab.embedded.cel.tokens import ExpressionTokens
 
 _FAILURE_POLICIES: Final = ("Fail", "Ignore")
 _PATCHES: Final = {"ApplyConfiguration": "applyConfiguration", "JSONPatch": "jsonPatch"}
@@ -41,7 +41,7 @@ def _with_complete_resources(spec: Object, name: str) -> Object:
     )
     for rules in ("resourceRules", "excludeResourceRules"):
         if resources.get(rules):
-            resources = {**resources, rules: [filled(each, scope="*") for each in resources[rules]]}
+            resources = {**resources, rules: [filled(item, scope="*") for item in resources[rules]]}
     return {**spec, name: resources}
 
 
@@ -51,12 +51,12 @@ def validate_validating_policy(obj: Object, _: Object | None, faults: Faults) ->
     _check_policy(spec, faults)
     names = VALIDATION if spec.get("variables") else CONDITION
     check = _Expressions(spec, faults)
-    for index, each in enumerate(spec.get("validations") or ()):
+    for index, item in enumerate(spec.get("validations") or ()):
         path = f"spec.validations[{index}]"
-        check(f"{path}.expression", each.get("expression", ""), names)
-        if each.get("messageExpression"):
+        check(f"{path}.expression", item.get("expression", ""), names)
+        if item.get("messageExpression"):
             of_message = tuple(name for name in MESSAGE if name in names)
-            check(f"{path}.messageExpression", each["messageExpression"], of_message)
+            check(f"{path}.messageExpression", item["messageExpression"], of_message)
     if not spec.get("validations") and not spec.get("auditAnnotations"):
         text = "validations or auditAnnotations must contain at least one item"
         faults.required("spec.validations", text)
@@ -67,12 +67,12 @@ def validate_mutating_policy(obj: Object, _: Object | None, faults: Faults) -> N
     """Add the faults of a MutatingAdmissionPolicy."""
     spec = obj["spec"]
     _check_policy(spec, faults, _OPERATIONS)
-    for index, each in enumerate((spec.get("matchConstraints") or {}).get("resourceRules") or ()):
-        _refuse_unmutated(each.get("resources") or (), faults, index)
+    for index, item in enumerate((spec.get("matchConstraints") or {}).get("resourceRules") or ()):
+        _refuse_unmutated(item.get("resources") or (), faults, index)
     if not spec.get("mutations"):
         faults.required("spec.mutations", "mutations must contain at least one item")
-    for index, each in enumerate(spec.get("mutations") or ()):
-        _check_mutation(spec, each, f"spec.mutations[{index}]", faults)
+    for index, item in enumerate(spec.get("mutations") or ()):
+        _check_mutation(spec, item, f"spec.mutations[{index}]", faults)
     policy = spec.get("reinvocationPolicy")
     if not policy:
         faults.required("spec.reinvocationPolicy")
@@ -118,32 +118,32 @@ def _check_policy(spec: Object, faults: Faults, operations: Iterable[str] = ()) 
         if not constraints.get("resourceRules"):
             faults.required("spec.matchConstraints.resourceRules")
     check = _Expressions(spec, faults)
-    for index, each in enumerate(spec.get("matchConditions") or ()):
-        check(f"spec.matchConditions[{index}].expression", each.get("expression", ""), CONDITION)
-    for index, each in enumerate(spec.get("variables") or ()):
+    for index, item in enumerate(spec.get("matchConditions") or ()):
+        check(f"spec.matchConditions[{index}].expression", item.get("expression", ""), CONDITION)
+    for index, item in enumerate(spec.get("variables") or ()):
         path = f"spec.variables[{index}]"
-        check(f"{path}.expression", each.get("expression", ""), VALIDATION, before=index)
+        check(f"{path}.expression", item.get("expression", ""), VALIDATION, count=index)
 
 
 def _check_resources(
     resources: Object, path: str, faults: Faults, operations: Iterable[str]
 ) -> None:
     """Add the faults of rules; only ``operations`` are supported, if any are given."""
-    for index, each in enumerate(resources.get("resourceRules") or ()):
+    for index, item in enumerate(resources.get("resourceRules") or ()):
         for name in _LIST_FIELDS:
-            if not each.get(name):
+            if not item.get(name):
                 faults.required(f"{path}.resourceRules[{index}].{name}")
-        for operation in each.get("operations") or ():
+        for operation in item.get("operations") or ():
             if operations and operation not in operations:
                 place = f"{path}.resourceRules.operations"
                 faults.unsupported(place, operation, tuple(operations))
 
 
 def _refuse_unmutated(resources: Iterable[str], faults: Faults, index: int) -> None:
-    for number, each in enumerate(resources):
-        if each.partition("/")[2] in _UNMUTATED:
+    for number, item in enumerate(resources):
+        if item.partition("/")[2] in _UNMUTATED:
             path = f"spec.matchConstraints.resourceRules[{index}].resources[{number}]"
-            faults.invalid(path, each, "the embedded cluster mutates no requests of this kind")
+            faults.invalid(path, item, "the embedded cluster mutates no requests of this kind")
 
 
 def _check_mutation(spec: Object, mutation: Object, path: str, faults: Faults) -> None:
@@ -154,8 +154,8 @@ def _check_mutation(spec: Object, mutation: Object, path: str, faults: Faults) -
     if kind not in _PATCHES:
         faults.unsupported(f"{path}.patchType", kind, tuple(_PATCHES))
         return
-    for each, name in _PATCHES.items():
-        if each != kind and mutation.get(name) is not None:
+    for item, name in _PATCHES.items():
+        if item != kind and mutation.get(name) is not None:
             text = f"must not be specified when patchType is {kind}"
             faults.invalid(f"{path}.{name}", f"{{{name}}}", text)
     stated = mutation.get(_PATCHES[kind])
@@ -175,7 +175,7 @@ class _Expressions:
     """The check that expressions of a policy compile."""
 
     def __init__(self, spec: Object, faults: Faults) -> None:
-        self._variables = [each.get("name", "") for each in spec.get("variables") or ()]
+        self._variables = [item.get("name", "") for item in spec.get("variables") or ()]
         self._has_params = spec.get("paramKind") is not None
         self._faults = faults
 
@@ -186,32 +186,32 @@ class _Expressions:
         names: tuple[str, ...],
         compiler: Callable[[str, tuple[str, ...]], Any] = cel.compile_expression,
         *,
-        before: int | None = None,
+        count: int | None = None,
     ) -> Any:
         """Return a compiled expression, or None after its fault.
 
-        ``before`` is the number of variables that it may read; None for all.
+        ``count`` is the number of variables that it may read; None for all.
         """
         if not expression.strip():
             self._faults.required(path)
             return None
-        variables = self._variables[:before]
-        for name, offset in Tokens(expression).selections("variables"):
+        variables = self._variables[:count]
+        for name, offset in ExpressionTokens(expression).selections("variables"):
             if "variables" in names and name not in variables:
-                self._faults.invalid(path, expression, _undefined(expression, name, offset))
+                self._faults.invalid(path, expression, _undefined_field(expression, name, offset))
                 return None
-        known = names if self._has_params else tuple(name for name in names if name != "params")
+        available = names if self._has_params else tuple(name for name in names if name != "params")
         try:
-            return compiler(expression, known)
+            return compiler(expression, available)
         except cel.CelError as error:
             self._faults.invalid(path, expression, str(error))
             return None
 
 
-def _undefined(expression: str, name: str, offset: int) -> str:
+def _undefined_field(expression: str, name: str, offset: int) -> str:
     """Return the compiler's words for a variable that does not exist."""
-    before = expression[:offset]
-    line, column = before.count("\n") + 1, offset - (before.rfind("\n") + 1)
+    head = expression[:offset]
+    line, column = head.count("\n") + 1, offset - (head.rfind("\n") + 1)
     text = expression.split("\n")[line - 1]
     return (
         f"compilation failed: ERROR: <input>:{line}:{column + 1}: undefined field '{name}'\n"

@@ -61,7 +61,7 @@ class PolicyAdmission:
             return obj
         patching = mutations.Patching(
             self._merge_schema(attempt.resource),
-            lambda content: _as_sent(attempt, self._completed(attempt, content)),
+            lambda content: _as_sent(attempt, self._complete(attempt, content)),
         )
         changed = mutations.mutate(
             manifests, request, self._world(), patching, attempt.reinvocation
@@ -120,7 +120,7 @@ class PolicyAdmission:
         head = {"apiVersion": text, "kind": text, "metadata": models.schema_of_model(meta)}
         return {**schema, "properties": {**schema.get("properties", {}), **head}}
 
-    def _completed(self, attempt: Attempt, content: Object) -> Object:
+    def _complete(self, attempt: Attempt, content: Object) -> Object:
         """Return patched content as an object of its kind; 500 where it is none."""
         resource = attempt.resource
         try:
@@ -130,8 +130,8 @@ class PolicyAdmission:
         if not resource.is_custom and (schema := self.schema_of(resource)) is not None:
             _, unknown = schemas.prune(typed, schema)
             if unknown:
-                words = ", ".join(f'unknown field "{path}"' for path in unknown)
-                raise _internal(f"strict decoding error: {words}")
+                names = ", ".join(f'unknown field "{path}"' for path in unknown)
+                raise _internal(f"strict decoding error: {names}")
         name = (typed.get("metadata") or {}).get("name", "")
         if name not in ("", attempt.key[1]):
             raise _internal(

@@ -94,19 +94,19 @@ def _usage_of_pod(spec: Object) -> Amounts:
     of_limits = parse_amounts(level.get("limits"))
     # The server writes a limit of the pod into its requests where neither it nor a container asks.
     requests = {name: of_limits[name] for name in _POD_LEVEL if name in of_limits} | requests
-    requests |= _supported(parse_amounts(level.get("requests")))
-    limits |= _supported(of_limits)
+    requests |= _pod_level_amounts(parse_amounts(level.get("requests")))
+    limits |= _pod_level_amounts(of_limits)
     overhead = parse_amounts(spec.get("overhead"))
     requests = total((requests, overhead))
     limits = {name: amount + overhead.get(name, ZERO) for name, amount in limits.items()}
-    return {"pods": ONE, **_named(requests, limits)}
+    return {"pods": ONE, **_quota_amounts(requests, limits)}
 
 
-def _supported(amounts: Amounts) -> Amounts:
-    return {name: each for name, each in amounts.items() if name in _POD_LEVEL}
+def _pod_level_amounts(amounts: Amounts) -> Amounts:
+    return {name: item for name, item in amounts.items() if name in _POD_LEVEL}
 
 
-def _named(requests: Mapping[str, Amount], limits: Mapping[str, Amount]) -> Amounts:
+def _quota_amounts(requests: Mapping[str, Amount], limits: Mapping[str, Amount]) -> Amounts:
     """Return requests and limits by the names that quotas have for them."""
     usage: Amounts = {}
     for name, amount in requests.items():
@@ -124,19 +124,19 @@ def _amounts_of_pod(spec: Object, field: str) -> Amounts:
     def amounts(container: Object) -> Amounts:
         return parse_amounts((container.get("resources") or {}).get(field))
 
-    running = total(amounts(each) for each in spec.get("containers") or ())
+    running = total(amounts(item) for item in spec.get("containers") or ())
     sidecars: Amounts = {}
     initial: Amounts = {}
-    for each in spec.get("initContainers") or ():
-        if each.get("restartPolicy") == "Always":
-            running, sidecars = total((running, amounts(each))), total((sidecars, amounts(each)))
+    for item in spec.get("initContainers") or ():
+        if item.get("restartPolicy") == "Always":
+            running, sidecars = total((running, amounts(item))), total((sidecars, amounts(item)))
             initial = highest(initial, sidecars)
         else:
-            initial = highest(initial, total((amounts(each), sidecars)))
+            initial = highest(initial, total((amounts(item), sidecars)))
     return highest(running, initial)
 
 
-def unstated(spec: Object, names: Iterable[str]) -> dict[str, list[str]]:
+def missing_amounts(spec: Object, names: Iterable[str]) -> dict[str, list[str]]:
     """Return the names of containers that do not state an amount, by the amount's name."""
     level = spec.get("resources") or {}
     if any(
@@ -147,7 +147,7 @@ def unstated(spec: Object, names: Iterable[str]) -> dict[str, list[str]]:
     missing: dict[str, list[str]] = {}
     for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
         resources = container.get("resources") or {}
-        stated = _named(
+        stated = _quota_amounts(
             parse_amounts(resources.get("requests")), parse_amounts(resources.get("limits"))
         )
         for name in required - set(stated):
@@ -170,7 +170,7 @@ def is_in_scopes(resource: ResourceKind, obj: Object, scopes: Iterable[Object]) 
     listed = list(scopes)
     if resource.path != kinds.PODS:
         return not listed
-    return all(_is_in_scope(obj["spec"], each) for each in listed)
+    return all(_is_in_scope(obj["spec"], item) for item in listed)
 
 
 def has_deadline(spec: Object) -> bool:

@@ -47,15 +47,16 @@ _QUANTITY_WORDS: Final = (
 def complete(obj: Object, _: Object | None) -> Object:
     """Return a quota with amounts as the server writes them; 400 for what is no amount."""
     for part in ("spec", "status"):
-        held = obj.get(part) or {}
+        amounts = obj.get(part) or {}
         for name in ("hard", "used"):
-            if name in held:
-                held = {**held, name: {key: _written(value) for key, value in held[name].items()}}
-        obj = {**obj, part: held}
+            if name in amounts:
+                canonical_texts = {key: _canonical(value) for key, value in amounts[name].items()}
+                amounts = {**amounts, name: canonical_texts}
+        obj = {**obj, part: amounts}
     return obj
 
 
-def _written(quantity: Any) -> Any:
+def _canonical(quantity: Any) -> Any:
     try:
         parse_amounts({"": quantity})
     except ValueError:
@@ -107,8 +108,8 @@ def _check_scopes(spec: Object, hard: Iterable[str], faults: Faults) -> None:
 
 
 def _invalid_scopes(spec: Object, detail: str, faults: Faults) -> None:
-    shown = json.dumps(spec.get("scopes"), separators=(",", ":"))
-    faults.add("spec.scopes", "FieldValueInvalid", f"Invalid value: {shown}: {detail}")
+    value = json.dumps(spec.get("scopes"), separators=(",", ":"))
+    faults.add("spec.scopes", "FieldValueInvalid", f"Invalid value: {value}: {detail}")
 
 
 def _may_limit(scope: str, name: str) -> bool:
@@ -121,21 +122,21 @@ def _may_limit(scope: str, name: str) -> bool:
 def _check_selector(spec: Object, hard: Iterable[str], faults: Faults) -> None:
     path = "spec.scopeSelector.matchExpressions"
     requirements = spec["scopeSelector"].get("matchExpressions") or ()
-    for each in requirements:
-        scope, values = each["scopeName"], each.get("values")
+    for requirement in requirements:
+        scope, values = requirement["scopeName"], requirement.get("values")
         if scope not in _SCOPES:
             faults.invalid(f"{path}.scopeName", scope, "unsupported scope")
         elif scope in _UNMODELLED_SCOPES:
             text = "the embedded cluster has no quotas of this scope"
             faults.invalid(f"{path}.scopeName", scope, text)
         if any(not _may_limit(scope, name) for name in hard):
-            shown = json.dumps(_in_go(requirements), separators=(",", ":"))
-            text = f"Invalid value: {shown}: unsupported scope applied to resource"
+            value = json.dumps(_in_go(requirements), separators=(",", ":"))
+            text = f"Invalid value: {value}: unsupported scope applied to resource"
             faults.add(path, "FieldValueInvalid", text)
-        if scope in _PLAIN_SCOPES and each["operator"] != "Exists":
-            faults.invalid(f"{path}.operator", each["operator"], _ONLY_EXISTS)
-        _check_operator(each["operator"], values, path, faults)
-    scopes = {each["scopeName"] for each in requirements}
+        if scope in _PLAIN_SCOPES and requirement["operator"] != "Exists":
+            faults.invalid(f"{path}.operator", requirement["operator"], _ONLY_EXISTS)
+        _check_operator(requirement["operator"], values, path, faults)
+    scopes = {requirement["scopeName"] for requirement in requirements}
     if any(set(pair) <= scopes for pair in _CONFLICTS):
         _invalid_scopes(spec, "conflicting scopes", faults)
 
@@ -150,9 +151,9 @@ def _check_operator(operator: str, values: list[str] | None, path: str, faults: 
     elif operator not in ("Exists", "DoesNotExist"):
         faults.invalid(f"{path}.operator", operator, "not a valid selector operator")
     elif values:
-        shown = json.dumps(values, separators=(",", ":"))
+        value = json.dumps(values, separators=(",", ":"))
         text = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector"
-        faults.add(f"{path}.values", "FieldValueInvalid", f"Invalid value: {shown}: {text}")
+        faults.add(f"{path}.values", "FieldValueInvalid", f"Invalid value: {value}: {text}")
 
 
 def _in_go(requirements: Iterable[Object]) -> Object:
@@ -160,11 +161,11 @@ def _in_go(requirements: Iterable[Object]) -> Object:
     return {
         "MatchExpressions": [
             {
-                "ScopeName": each["scopeName"],
-                "Operator": each["operator"],
-                "Values": each.get("values"),
+                "ScopeName": requirement["scopeName"],
+                "Operator": requirement["operator"],
+                "Values": requirement.get("values"),
             }
-            for each in requirements
+            for requirement in requirements
         ]
     }
 
@@ -231,34 +232,34 @@ def _charge(quota: Object, attempt: Attempt, obj: Object, now: float) -> Amounts
     if not names or not quota_usage.is_in_scopes(resource, obj, scopes):
         return None
     name, subject = quota["metadata"]["name"], resource.subject(attempt.key[1])
-    if resource.path == kinds.PODS and (missing := quota_usage.unstated(obj["spec"], names)):
-        text = "; ".join(f"{each} for: {','.join(missing[each])}" for each in missing)
+    if resource.path == kinds.PODS and (missing := quota_usage.missing_amounts(obj["spec"], names)):
+        text = "; ".join(f"{part} for: {','.join(names)}" for part, names in missing.items())
         raise forbidden(subject, f"failed quota: {name}: must specify {text}")
-    if any(each not in used for each in names):
+    if any(item not in used for item in names):
         text = f"status unknown for quota: {name}, resources: {','.join(names)}"
         raise forbidden(subject, text)
-    requested = _requested(resource, attempt, obj, scopes, now)
-    requested = {each: amount for each, amount in requested.items() if each in hard}
+    requested = _requested_amounts(resource, attempt, obj, scopes, now)
+    requested = {item: amount for item, amount in requested.items() if item in hard}
     if not requested:
         return None
-    after = total((used, requested))
-    exceeded = sorted(each for each in requested if after[each].value > hard[each].value)
+    new_usage = total((used, requested))
+    exceeded = sorted(item for item in requested if new_usage[item].value > hard[item].value)
     if exceeded:
         parts = (
-            ",".join(f"{each}={amounts[each]}" for each in exceeded)
+            ",".join(f"{item}={amounts[item]}" for item in exceeded)
             for amounts in (requested, used, hard)
         )
-        words = "exceeded quota: {}, requested: {}, used: {}, limited: {}"
-        raise forbidden(subject, words.format(name, *parts))
-    return after
+        template = "exceeded quota: {}, requested: {}, used: {}, limited: {}"
+        raise forbidden(subject, template.format(name, *parts))
+    return new_usage
 
 
-def _requested(
+def _requested_amounts(
     resource: ResourceKind, attempt: Attempt, obj: Object, scopes: list[Object], now: float
 ) -> Amounts:
     """Return what a write uses more than the stored object does in the same scopes."""
     usage = usage_of(resource, obj, now)
     if attempt.old is not None and quota_usage.is_in_scopes(resource, attempt.old, scopes):
         previous = usage_of(resource, attempt.old, now)
-        usage = {name: each - previous.get(name, ZERO) for name, each in usage.items()}
-    return {name: each for name, each in usage.items() if each.value > 0}
+        usage = {name: amount - previous.get(name, ZERO) for name, amount in usage.items()}
+    return {name: amount for name, amount in usage.items() if amount.value > 0}

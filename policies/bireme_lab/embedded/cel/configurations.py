@@ -25,7 +25,7 @@ class ConfigurationError(ValueError):
     """A configuration does not fit its kind, in the API server's words."""
 
 
-def merged(obj: Manifest, configuration: Manifest, schema: Schema) -> Manifest:
+def merge_configuration(obj: Manifest, configuration: Manifest, schema: Schema) -> Manifest:
     """Return ``obj`` with what ``configuration`` states.
 
     Raises:
@@ -33,14 +33,14 @@ def merged(obj: Manifest, configuration: Manifest, schema: Schema) -> Manifest:
     """
     stated = {**configuration, "apiVersion": obj["apiVersion"], "kind": obj["kind"]}
     if faults := list(_type_faults(stated, schema, "")):
-        words = (
+        text = (
             faults[0] if len(faults) == 1 else "\n".join(["errors:", *(f"  {f}" for f in faults)])
         )
-        raise ConfigurationError(f"failed to convert patch object to typed object: {words}")
+        raise ConfigurationError(f"failed to convert patch object to typed object: {text}")
     shape = MergeShape(schema)
     if atomic := list(_atomic_paths(stated, shape, "")):
-        words = f"may not mutate atomic arrays, maps or structs: {', '.join(atomic)}"
-        raise ConfigurationError(f"invalid ApplyConfiguration: {words}")
+        text = f"may not mutate atomic arrays, maps or structs: {', '.join(atomic)}"
+        raise ConfigurationError(f"invalid ApplyConfiguration: {text}")
     result: Manifest = apply.merge(obj, stated, shape)
     return result
 
@@ -50,13 +50,13 @@ def _atomic_paths(value: Any, shape: MergeShape, path: str) -> Iterator[str]:
     if isinstance(value, dict):
         if shape.is_atomic_map:
             yield path
-        for name, each in value.items():
-            yield from _atomic_paths(each, shape.field(name), f"{path}.{name}")
+        for name, item in value.items():
+            yield from _atomic_paths(item, shape.field(name), f"{path}.{name}")
     elif isinstance(value, list):
         if not shape.keys and not shape.is_set:
             yield path
-        for index, each in enumerate(value):
-            yield from _atomic_paths(each, shape.item(), f"{path}[{index}]")
+        for index, item in enumerate(value):
+            yield from _atomic_paths(item, shape.item(), f"{path}[{index}]")
 
 
 def _type_faults(value: Any, schema: Schema, path: str) -> Iterator[str]:
@@ -71,10 +71,10 @@ def _type_faults(value: Any, schema: Schema, path: str) -> Iterator[str]:
     else:
         types, name = _SCALARS[kind]
         if not isinstance(value, types) or (isinstance(value, bool) and kind != "boolean"):
-            yield f"{path}: expected {name}, got {_shown(value, kind)}"
+            yield f"{path}: expected {name}, got {_literal(value, kind)}"
 
 
-def _shown(value: Any, kind: str) -> str:
+def _literal(value: Any, kind: str) -> str:
     """Return a value of a wrong type as the library prints it, the type in place of a number."""
     if kind in ("integer", "number"):
         return {str: "string", bool: "bool", list: "[]interface {}"}.get(
@@ -91,10 +91,10 @@ def _faults_of_map(value: Any, schema: Schema, path: str) -> Iterator[str]:
         return
     properties, extra = schema.get("properties", {}), schema.get("additionalProperties")
     is_open = bool(schema.get("x-kubernetes-preserve-unknown-fields")) or extra is True
-    for name, each in value.items():
+    for name, item in value.items():
         of = properties.get(name, extra)
         if isinstance(of, Mapping):
-            yield from _type_faults(each, of, f"{path}.{name}")
+            yield from _type_faults(item, of, f"{path}.{name}")
         elif not is_open:
             yield f"{path}.{name}: field not declared in schema"
 
@@ -105,10 +105,10 @@ def _faults_of_list(value: Any, schema: Schema, path: str) -> Iterator[str]:
         return
     keys = MergeShape(schema).keys
     elements: set[str] = set()
-    for index, each in enumerate(value):
+    for index, item in enumerate(value):
         place = f"{path}[{index}]"
         if keys:
-            element = field_sets.key_of(each, keys)
+            element = field_sets.key_of(item, keys)
             if element is None:
                 names = " ".join(f'"{key}"' for key in keys)
                 yield (
@@ -121,4 +121,4 @@ def _faults_of_list(value: Any, schema: Schema, path: str) -> Iterator[str]:
             if element in elements:
                 yield f"{path}: duplicate entries for key {field_sets.element_text(element)}"
             elements.add(element)
-        yield from _type_faults(each, schema.get("items", {}), place)
+        yield from _type_faults(item, schema.get("items", {}), place)

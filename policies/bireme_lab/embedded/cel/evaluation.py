@@ -15,7 +15,7 @@ from bireme_lab.embedded.api.object_selectors import matches_labels
 from bireme_lab.embedded.cel.matching import matches
 from bireme_lab.embedded.cel.messages import MessageExpression, compile_messages
 from bireme_lab.embedded.cel.requests import AdmissionRequest, Surroundings
-from bireme_lab.embedded.cel.tokens import Tokens
+from bireme_lab.embedded.cel.tokens import ExpressionTokens
 
 CONDITION: Final = ("object", "oldObject", "request", "params", "namespaceObject", "authorizer")
 """Variables of match conditions."""
@@ -94,7 +94,7 @@ class Evaluation:
         """Return the value of an expression; CelError where it has none."""
         return self._evaluate(cel.compile_expression(expression, names), expression, names)
 
-    def constructed(self, expression: str) -> Any:
+    def construct(self, expression: str) -> Any:
         """Return what a mutation constructs; CelError where it has no value."""
         program = compile_messages(expression, VALIDATION)
         return self._evaluate(program, expression, VALIDATION)
@@ -164,7 +164,7 @@ class Evaluation:
 
 @lru_cache(maxsize=1024)
 def _variables_in(expression: str) -> frozenset[str]:
-    return frozenset(name for name, _ in Tokens(expression).selections("variables"))
+    return frozenset(name for name, _ in ExpressionTokens(expression).selections("variables"))
 
 
 def in_words(expression: str, error: cel.CelError) -> str:

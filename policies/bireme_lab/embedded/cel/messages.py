@@ -14,7 +14,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, json_format, struct
 
 from bireme.kube import cel
 from bireme.kube.cel_functions import Function
-from bireme_lab.embedded.cel.tokens import Tokens
+from bireme_lab.embedded.cel.tokens import ExpressionTokens
 
 JSON_PATCH: Final = "JSONPatch"
 OBJECT: Final = "Object"
@@ -50,9 +50,9 @@ class MessageExpression:
         return self._parser.in_own_names(self._compiled.result_type)
 
     @property
-    def misplaced(self) -> Sequence[str]:
+    def misplacements(self) -> Sequence[str]:
         """Faults of objects whose type is not named after the field that they stand in."""
-        return self._parser.misplaced
+        return self._parser.misplacements
 
     def value(self, values: Mapping[str, Any], may: cel.Rights | None = None) -> Any:
         """Return the value in plain JSON.
@@ -73,9 +73,9 @@ def _plain(value: Any) -> Any:
     if hasattr(value, "DESCRIPTOR"):
         value = json_format.MessageToDict(value, preserving_proto_field_name=True)
     if isinstance(value, dict):
-        return {name: _plain(each) for name, each in value.items()}
+        return {name: _plain(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [_plain(each) for each in value]
+        return [_plain(item) for item in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -97,14 +97,14 @@ class _Parser:
     """
 
     expression: str
-    misplaced: list[str] = field(default_factory=list)
+    misplacements: list[str] = field(default_factory=list)
     source: str = ""
     _names: dict[str, str] = field(default_factory=dict)
     """Names of types, by those in ``source``."""
     _fields: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self._tokens = Tokens(self.expression)
+        self._tokens = ExpressionTokens(self.expression)
         self._parse()
         self.source = "".join(self._tokens.texts)
 
@@ -126,29 +126,29 @@ class _Parser:
             return None
         while self._tokens.text(first - 1) == "." and self._tokens.is_name(first - 2):
             first -= 2
-        name = "".join(self._tokens.text(each) for each in range(first, place))
+        name = "".join(self._tokens.text(position) for position in range(first, place))
         if name.partition(".")[0] != OBJECT and name != JSON_PATCH:
             return None
-        known = name.replace(".", "_")
-        if self._names.setdefault(known, name) != name:
-            other = self._names[known]
+        alias = name.replace(".", "_")
+        if self._names.setdefault(alias, name) != name:
+            other = self._names[alias]
             raise cel.CelError(
                 f"compilation failed: the embedded cluster cannot tell {name} from {other}"
             )
-        for each in range(first, place):
-            self._tokens.replace(each, known if each == first else "")
+        for position in range(first, place):
+            self._tokens.replace(position, alias if position == first else "")
         return _Construction(name, _fault(name, opened))
 
     def _end(self, place: int, construction: _Construction | None) -> None:
         is_value = self._tokens.text(place + 1) not in (".", "[")
         if construction is not None and construction.fault and is_value:
-            self.misplaced.append(construction.fault)
+            self.misplacements.append(construction.fault)
 
     def _read_name(self, place: int, construction: _Construction | None) -> None:
-        before = place - 1 - (self._tokens.text(place - 1) == "?")
-        if self._tokens.text(before) == ".":
+        previous = place - 1 - (self._tokens.text(place - 1) == "?")
+        if self._tokens.text(previous) == ".":
             self._fields.add(self._tokens.text(place))
-        elif construction is not None and self._tokens.text(before) in ("{", ","):
+        elif construction is not None and self._tokens.text(previous) in ("{", ","):
             construction.place = self._tokens.text(place)
             self._fields.add(construction.place)
 
@@ -162,20 +162,20 @@ class _Parser:
             name="objects.proto", syntax="proto3", dependency=[values.name]
         )
         _add_message(file, JSON_PATCH, dict.fromkeys(_PATCH_FIELDS, True) | {"value": False})
-        for known in sorted({OBJECT, *self._names} - {JSON_PATCH}):
-            _add_message(file, known, dict.fromkeys(sorted(self._fields), False))
+        for alias in sorted({OBJECT, *self._names} - {JSON_PATCH}):
+            _add_message(file, alias, dict.fromkeys(sorted(self._fields), False))
         pool.Add(file)
         return pool
 
     def in_own_names(self, text: str) -> str:
         """Return a text of the library with the names that the expression has."""
-        for known in sorted(self._names, key=len, reverse=True):
-            text = text.replace(known, self._names[known])
+        for alias in sorted(self._names, key=len, reverse=True):
+            text = text.replace(alias, self._names[alias])
         return text
 
 
 def _fault(name: str, opened: list[_Construction | None]) -> str:
-    around = next((each for each in reversed(opened) if each is not None), None)
+    around = next((item for item in reversed(opened) if item is not None), None)
     if around is None or around.name == JSON_PATCH:
         return ""
     expected = f"{around.name}.{around.place}"
@@ -191,8 +191,8 @@ def _add_message(file: Any, name: str, fields: Mapping[str, bool]) -> None:
     """Add a message; its fields are texts where True, else any values."""
     message = file.message_type.add(name=name)
     kinds = descriptor_pb2.FieldDescriptorProto
-    for number, (each, is_text) in enumerate(fields.items(), start=1):
-        added = message.field.add(name=each, json_name=each, number=number)
+    for number, (item, is_text) in enumerate(fields.items(), start=1):
+        added = message.field.add(name=item, json_name=item, number=number)
         added.label = kinds.LABEL_OPTIONAL
         added.type = kinds.TYPE_STRING if is_text else kinds.TYPE_MESSAGE
         if not is_text:

@@ -85,7 +85,7 @@ def _refusal(faults: list[Fault], request: AdmissionRequest) -> ApiRefusal:
         "name": request.name,
         "group": request.group,
         "kind": request.resource,
-        "causes": [{"message": str(each)} for each in faults],
+        "causes": [{"message": str(item)} for item in faults],
     }
     stated = {name: value for name, value in details.items() if value}
     return ApiRefusal(403, faults[0].reason, str(faults[0]), stated)
@@ -114,15 +114,15 @@ class _Run:
             try:
                 params = params_of(policy["spec"], binding["spec"], self.request, self.world)
             except LookupError as error:
-                words = f"failed to configure binding: {error}"
-                self._blame(policy, binding, "Forbidden", words)
+                text = f"failed to configure binding: {error}"
+                self._blame(policy, binding, "Forbidden", text)
                 continue
-            for each in params:
-                yield policy, binding, each
+            for item in params:
+                yield policy, binding, item
 
     def invoke(self, policy: Manifest, binding: Manifest, param: Manifest | None) -> None:
         """Let a policy change the object, unless its conditions or the run exclude it."""
-        spec, before = policy["spec"], self.obj
+        spec, original = policy["spec"], self.obj
         try:
             if not self._evaluation(spec, param).is_about():
                 return
@@ -134,12 +134,12 @@ class _Run:
             return
         for mutation in spec["mutations"]:
             try:
-                patched = self._patched(self._evaluation(spec, param), mutation)
+                patched = self._patch(self._evaluation(spec, param), mutation)
             except _MutationError as error:
                 self._blame(policy, binding, "Invalid", str(error))
                 continue
             self.obj, self.is_patched = self.patching.complete(patched), True
-        if self.obj != before:
+        if self.obj != original:
             self.reinvocation.require()
         if spec["reinvocationPolicy"] == "IfNeeded":
             self.reinvocation.make_eligible(invocation)
@@ -147,28 +147,28 @@ class _Run:
     def _evaluation(self, spec: Manifest, param: Manifest | None) -> Evaluation:
         return Evaluation(spec, replace(self.request, object=self.obj), self.world, param)
 
-    def _patched(self, evaluation: Evaluation, mutation: Manifest) -> Manifest:
+    def _patch(self, evaluation: Evaluation, mutation: Manifest) -> Manifest:
         is_patch = mutation["patchType"] == "JSONPatch"
         expression: str = mutation["jsonPatch" if is_patch else "applyConfiguration"]["expression"]
         try:
-            value = evaluation.constructed(expression)
+            value = evaluation.construct(expression)
         except cel.CelError as error:
             raise _MutationError(in_words(expression, error)) from None
-        if misplaced := compile_messages(expression, VALIDATION).misplaced:
-            raise _MutationError("type mismatch: " + "\n".join(misplaced))
+        if misplacements := compile_messages(expression, VALIDATION).misplacements:
+            raise _MutationError("type mismatch: " + "\n".join(misplacements))
         try:
             if is_patch:
-                return self._operated(value)
-            return configurations.merged(self.obj, value, self.patching.schema)
+                return self._apply_operations(value)
+            return configurations.merge_configuration(self.obj, value, self.patching.schema)
         except configurations.ConfigurationError as error:
             raise _MutationError(f"error applying patch: {error}") from None
         except json_patches.JsonPatchError as error:
             raise _MutationError(f"JSON Patch: {error}") from None
 
-    def _operated(self, operations: list[Manifest]) -> Manifest:
+    def _apply_operations(self, operations: list[Manifest]) -> Manifest:
         """Return the object after a JSON patch; the object itself where a test of it fails."""
         # An empty path is the whole object, and protobuf leaves out what is empty.
-        complete = [{"op": "", "path": "", **each} for each in operations]
+        complete = [{"op": "", "path": "", **item} for item in operations]
         try:
             result: Manifest = json_patches.patch(self.obj, complete)
         except json_patches.FailedTestError:

@@ -1,4 +1,4 @@
-"""Tokens of an expression in CEL, for what its names say before it is compiled."""
+"""ExpressionTokens of an expression in CEL, for what its names say before it is compiled."""
 
 import re
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ _TOKEN: Final = re.compile(
 )
 
 
-class Tokens:
+class ExpressionTokens:
     """The tokens of an expression without space and comments, by their place in it.
 
     Attributes:

@@ -28,7 +28,7 @@ def test_operation_changes_what_its_path_names(operation: Any, result: Any) -> N
 
 
 @pytest.mark.parametrize(
-    ("operation", "words"),
+    ("operation", "message"),
     [
         (
             {"op": "add", "path": "/x/y", "value": 1},
@@ -52,10 +52,10 @@ def test_operation_changes_what_its_path_names(operation: Any, result: Any) -> N
         ({"op": "grow", "path": "/a"}, "Unexpected kind: grow"),
     ],
 )
-def test_operation_that_does_not_apply_says_why(operation: Any, words: str) -> None:
+def test_operation_that_does_not_apply_says_why(operation: Any, message: str) -> None:
     with pytest.raises(JsonPatchError) as caught:
         patch(LIST, [operation])
-    assert str(caught.value) == words
+    assert str(caught.value) == message
 
 
 def test_failed_test_is_an_error_of_its_own_and_leaves_the_target_alone() -> None:

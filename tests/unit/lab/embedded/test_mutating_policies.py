@@ -1,4 +1,4 @@
-"""Mutating policies in front of the API server in memory; the words are those of kube-apiserver."""
+"""Mutating policies in front of the API server in memory, in the words of kube-apiserver."""
 
 from typing import Any
 
@@ -117,7 +117,7 @@ def test_policy_changes_by_each_parameter_of_its_binding() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mutation", "words"),
+    ("mutation", "message"),
     [
         (
             configuration('Object{spec: Object.spec{nodeSelector: {"a": "b"}}}'),
@@ -155,13 +155,13 @@ def test_policy_changes_by_each_parameter_of_its_binding() -> None:
     ],
 )
 def test_failure_refuses_in_the_servers_words_unless_it_is_ignored(
-    mutation: Object, words: str
+    mutation: Object, message: str
 ) -> None:
     api = an_api()
     put_policy(api, "p", mutation, resource="pods")
     answer = ask(api, "POST", PODS, a_pod())
     assert (answer.code, answer.body["reason"]) == (403, "Invalid")
-    assert answer.body["message"] == f"policy 'p' with binding 'p' denied request: {words}"
+    assert answer.body["message"] == f"policy 'p' with binding 'p' denied request: {message}"
     ignoring = an_api()
     put_policy(ignoring, "p", mutation, resource="pods", failurePolicy="Ignore")
     done(ignoring, "POST", PODS, a_pod())

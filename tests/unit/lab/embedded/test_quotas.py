@@ -1,4 +1,4 @@
-"""ResourceQuotas of the embedded cluster; the words are those of kube-apiserver."""
+"""ResourceQuotas of the embedded cluster, in the words of kube-apiserver."""
 
 import asyncio
 from typing import Any
@@ -162,7 +162,7 @@ def test_quota_counts_the_pods_of_its_scopes(
 
 
 @pytest.mark.parametrize(
-    ("spec", "words"),
+    ("spec", "message"),
     [
         (
             {"hard": {"pods": "1"}, "scopes": ["CrossNamespacePodAffinity"]},
@@ -175,7 +175,7 @@ def test_quota_counts_the_pods_of_its_scopes(
         ({"hard": {"pods": "1.5"}}, 'spec.hard[pods]: Invalid value: "1500m": must be an integer'),
     ],
 )
-def test_quota_that_cannot_be_counted_is_refused_by_name(spec: Object, words: str) -> None:
+def test_quota_that_cannot_be_counted_is_refused_by_name(spec: Object, message: str) -> None:
     answer = ask(an_api(), "POST", QUOTAS, {"metadata": {"name": "q"}, "spec": spec})
     assert answer.code == 422
-    assert words in answer.body["message"]
+    assert message in answer.body["message"]

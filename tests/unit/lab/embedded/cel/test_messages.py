@@ -6,7 +6,7 @@ import pytest
 
 from bireme.kube.cel import CelError
 from bireme_lab.embedded.cel.messages import compile_messages
-from bireme_lab.embedded.cel.tokens import Tokens
+from bireme_lab.embedded.cel.tokens import ExpressionTokens
 
 NAMES = ("object",)
 
@@ -45,7 +45,7 @@ def test_construction_has_value_and_type(expression: str, result_type: str, valu
     program = compile_messages(expression, NAMES)
     assert program.result_type == result_type
     assert program.value({"object": {"names": ["x", "y"]}}) == value
-    assert not program.misplaced
+    assert not program.misplacements
 
 
 def test_error_of_the_compiler_shows_the_expression_as_it_was_written() -> None:
@@ -66,10 +66,10 @@ def test_value_that_json_has_not_is_an_error() -> None:
 
 def test_object_is_misplaced_unless_its_type_is_named_after_its_field() -> None:
     expression = "Object{spec: Object.spec{a: [Object.spec.b{}], c: Object.x{}.y}}"
-    (fault,) = compile_messages(expression, NAMES).misplaced
+    (fault,) = compile_messages(expression, NAMES).misplacements
     assert fault.startswith('unexpected type name "Object.spec.b", expected "Object.spec.a"')
 
 
 def test_selections_are_not_read_out_of_texts_and_other_objects() -> None:
     expression = "variables.a + 'variables.b' + object.variables.c // variables.d\n+ variables . e"
-    assert [name for name, _ in Tokens(expression).selections("variables")] == ["a", "e"]
+    assert [name for name, _ in ExpressionTokens(expression).selections("variables")] == ["a", "e"]
