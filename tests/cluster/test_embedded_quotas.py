@@ -1,4 +1,7 @@
-"""ResourceQuotas on the embedded cluster and on a real one: the same words, the same usage."""
+"""ResourceQuotas and LimitRanges on the embedded cluster and on a real one.
+
+Both refuse in the same words, count the same usage and set the same defaults.
+"""
 
 import asyncio
 import secrets
@@ -112,6 +115,67 @@ JOB: Final = {
 }
 
 
+def limits(*items: Manifest) -> Manifest:
+    return {"metadata": {"name": "l"}, "spec": {"limits": list(items)}}
+
+
+def of_container(**parts: Any) -> Manifest:
+    return {"type": "Container", **parts}
+
+
+LIMITS: Final[dict[str, Manifest]] = {
+    "complete": limits(
+        of_container(
+            max={"cpu": "2", "memory": "1024Mi"},
+            min={"cpu": 0.1, "ephemeral-storage": "1Gi"},
+            default={"cpu": "1"},
+            maxLimitRequestRatio={"cpu": "4"},
+        )
+    ),
+    "defaults of pods": limits(
+        {"type": "Pod", "max": {"cpu": "1"}, "default": {"cpu": "1"}, "defaultRequest": {"cpu": 1}}
+    ),
+    "type twice": limits({"type": "Pod", "max": {"cpu": "1"}}, {"type": "Pod"}),
+    "unknown type": limits({"type": "Foo", "max": {"cpu": "1"}}),
+    "type of others": limits({"type": "a.b/Foo", "max": {"cpu": "1"}}),
+    "min above max": limits(of_container(max={"cpu": "1"}, min={"cpu": "2"})),
+    "unknown resource": limits({"type": "Pod", "max": {"foo": "1"}}),
+    "claim without storage": limits({"type": "PersistentVolumeClaim", "max": {"cpu": "1"}}),
+    "ratio below one": limits(of_container(maxLimitRequestRatio={"cpu": "0.5"})),
+    "ratio out of reach": limits(
+        of_container(maxLimitRequestRatio={"cpu": "5"}, max={"cpu": "4"}, min={"cpu": "1"})
+    ),
+    "default above max": limits(of_container(default={"cpu": "3"}, max={"cpu": "2"})),
+    "defaults apart": limits(of_container(default={GPU: "3"}, defaultRequest={GPU: "2"})),
+    "no amount": limits(of_container(max={"cpu": "x"})),
+}
+RANGE: Final = limits(
+    of_container(
+        min={"cpu": "100m"},
+        max={"cpu": "2"},
+        default={"cpu": "1", "memory": "2Gi"},
+        defaultRequest={"memory": "1Gi"},
+    ),
+    {"type": "Pod", "max": {"memory": "3Gi"}, "maxLimitRequestRatio": {"memory": "2"}},
+    {"type": "PersistentVolumeClaim", "max": {"storage": "1Gi"}},
+)
+LIMITED: Final[dict[str, Manifest]] = {
+    "empty": {"containers": [container()]},
+    "with an init container": {
+        "containers": [container(requests={"cpu": "200m"})],
+        "initContainers": [container("first", limits={"memory": "1Gi"})],
+    },
+    "high limit": {"containers": [container(limits={"cpu": "2500m"})]},
+    "low request": {"containers": [container(requests={"cpu": "50m"})]},
+    "large together": {"containers": [container(), container("b")]},
+    "high ratio": {"containers": [container(requests={"memory": "100Mi"})]},
+    "as large as may be": {
+        "containers": [container(limits={"cpu": "2", "memory": "3Gi"})],
+        "priorityClassName": "system-node-critical",
+    },
+}
+
+
 @pytest.fixture
 def space(cluster: Cluster) -> Iterator[str]:
     """The path of a new namespace of the real cluster."""
@@ -172,3 +236,21 @@ async def _compare_usage(servers: ServerPair, space: str) -> None:
         await asyncio.sleep(0.02)
         difference = servers.difference("GET", f"{space}/resourcequotas/{name}")
         assert not difference, difference
+
+
+def test_limit_ranges_set_and_refuse_as_on_a_real_cluster(cluster: Cluster, space: str) -> None:
+    servers = ServerPair(EmbeddedCluster().api, cluster)
+    servers.do("POST", "/api/v1/namespaces", {"metadata": {"name": space.rpartition("/")[2]}})
+    differences = servers.differences(f"{space}/limitranges", LIMITS)
+    assert not differences, differences
+    servers.do("POST", f"{space}/limitranges", RANGE)
+    own = {"automountServiceAccountToken": False}
+    bodies = {
+        name: {"metadata": {"name": "p"}, "spec": {**spec, **own}} for name, spec in LIMITED.items()
+    }
+    differences = servers.differences(f"{space}/pods", bodies)
+    assert not differences, differences
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "2Gi"}}}
+    body = {"metadata": {"name": "c"}, "spec": claim}
+    path = f"{space}/persistentvolumeclaims?dryRun=All"
+    assert not (difference := servers.difference("POST", path, body)), difference

@@ -19,6 +19,7 @@ from bireme_lab.embedded.api.server import ApiServer
 from bireme_lab.embedded.api.store import StoreChange
 from bireme_lab.embedded.builtin import pod_verbs
 from bireme_lab.embedded.builtin.kinds import behaviours
+from bireme_lab.embedded.builtin.limit_ranges import default_limits, limit_admission
 from bireme_lab.embedded.builtin.policies import PolicyAdmission, check_rules
 from bireme_lab.embedded.builtin.priorities import SYSTEM_CLASSES, priority_admission
 from bireme_lab.embedded.builtin.quotas import quota_admission
@@ -59,9 +60,14 @@ def make_api(now: Callable[[], float], users: Mapping[str, ApiUser] = _NOBODY) -
     rights = Rights(api.store)
     api.authorizer = rights.authorize
     policies = PolicyAdmission(api.store, api.resources, rights, api.admission.schema_of)
-    api.admission.mutators += [priority_admission(api.store), policies.mutate]
+    api.admission.mutators += [
+        default_limits(api.store),
+        priority_admission(api.store),
+        policies.mutate,
+    ]
     api.admission.rules = check_rules
     api.admission.validators += [
+        limit_admission(api.store),
         policies.validate,
         webhook_admission(api.store),
         quota_admission(api.store, api.now),

@@ -68,6 +68,8 @@ KINDS: Final = (
                      "reportingComponent",
           columns=_columns("Last Seen", "Type", "Reason", "Object", "Message")),
     _kind("v1", "resourcequotas", "ResourceQuota", short="quota", subresources=_STATUS),
+    _kind("v1", "limitranges", "LimitRange", short="limits",
+          columns=(TableColumn("Created At", "date", ".metadata.creationTimestamp"),)),
     _kind("v1", "persistentvolumes", "PersistentVolume", cluster=True, short="pv",
           subresources=_STATUS),
     _kind("v1", "persistentvolumeclaims", "PersistentVolumeClaim", short="pvc",
@@ -144,6 +146,8 @@ REPLICA_SETS: Final = "/apis/apps/v1/replicasets"
 DEPLOYMENTS: Final = "/apis/apps/v1/deployments"
 BUDGETS: Final = "/apis/policy/v1/poddisruptionbudgets"
 QUOTAS: Final = "/api/v1/resourcequotas"
+LIMIT_RANGES: Final = "/api/v1/limitranges"
+CLAIMS: Final = "/api/v1/persistentvolumeclaims"
 PRIORITY_CLASSES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
 VALIDATING_POLICIES: Final = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 VALIDATING_BINDINGS: Final = (

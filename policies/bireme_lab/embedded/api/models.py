@@ -28,7 +28,10 @@ _SCALARS: Final[Mapping[type, Mapping[str, Any]]] = {
     str: {"type": "string"},
 }
 # Amounts are texts or numbers in manifests.
-_AMOUNTS: Final = ("limits", "requests", "capacity", "allocatable", "hard", "used", "overhead")
+_AMOUNTS: Final = (
+    *("limits", "requests", "capacity", "allocatable", "hard", "used", "overhead"),
+    *("max", "min", "default", "defaultRequest", "maxLimitRequestRatio"),
+)
 _ANYTHING: Final = {"x-kubernetes-preserve-unknown-fields": True}
 _INT_OR_STRING: Final = {"x-kubernetes-int-or-string": True}
 

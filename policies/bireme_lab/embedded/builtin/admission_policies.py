@@ -28,6 +28,11 @@ def complete_policy(obj: Object, _: Object | None) -> Object:
     return {**obj, "spec": _with_complete_resources(spec, "matchConstraints")}
 
 
+def complete_validating_policy(obj: Object, old: Object | None) -> Object:
+    """Return a ValidatingAdmissionPolicy, which has a status, with its defaults."""
+    return filled(complete_policy(obj, old), status={})
+
+
 def complete_binding(obj: Object, _: Object | None) -> Object:
     """Return a binding with its defaults."""
     return {**obj, "spec": _with_complete_resources(obj.get("spec") or {}, "matchResources")}

@@ -7,7 +7,7 @@ from bireme_lab.embedded.api import kinds
 from bireme_lab.embedded.api.admission import Behaviour
 from bireme_lab.embedded.api.errors import Faults, Object
 from bireme_lab.embedded.api.object_selectors import matches_labels
-from bireme_lab.embedded.builtin import admission_policies, definitions, jobs, quotas
+from bireme_lab.embedded.builtin import admission_policies, definitions, jobs, limit_ranges, quotas
 from bireme_lab.embedded.builtin.plain import Complete, PlainBehaviour, Validate, filled
 from bireme_lab.embedded.builtin.pods import PodBehaviour, complete_spec, validate_spec
 
@@ -136,11 +136,12 @@ _PLAIN: Final[Mapping[str, tuple[Complete, Validate]]] = {
     kinds.SERVICES: (_service, lambda *_: None),
     kinds.PRIORITY_CLASSES: (_priority_class, _check_priority_class),
     kinds.BUDGETS: (_budget, lambda *_: None),
+    kinds.LIMIT_RANGES: (limit_ranges.complete, limit_ranges.validate),
     kinds.QUOTAS: (quotas.complete, quotas.validate),
     "/api/v1/secrets": (_secret, lambda *_: None),
-    "/api/v1/persistentvolumeclaims": (_claim, lambda *_: None),
+    kinds.CLAIMS: (_claim, lambda *_: None),
     kinds.VALIDATING_POLICIES: (
-        admission_policies.complete_policy,
+        admission_policies.complete_validating_policy,
         admission_policies.validate_validating_policy,
     ),
     kinds.VALIDATING_BINDINGS: (

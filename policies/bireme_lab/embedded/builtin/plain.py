@@ -1,12 +1,13 @@
 """Kinds that are little more than storage: their schema, a default or two, a check or two."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from bireme_lab.embedded.amounts import canonical, parse_amounts
 from bireme_lab.embedded.api import models
-from bireme_lab.embedded.api.errors import Faults, Object
+from bireme_lab.embedded.api.errors import Faults, Object, bad_request
 from bireme_lab.embedded.api.resources import ResourceKind
 from bireme_lab.embedded.api.schemas import Schema
 
@@ -40,3 +41,16 @@ def filled(obj: Object, **defaults: Any) -> Object:
     """Return ``obj`` with the values of fields that it lacks."""
     lacking = {name: value for name, value in defaults.items() if obj.get(name) is None}
     return {**obj, **lacking} if lacking else obj
+
+
+def canonical_quantities(kind: str, quantities: Mapping[str, Any]) -> Object:
+    """Return amounts as the server writes them; 400 for what is none."""
+    try:
+        parse_amounts(quantities)
+    except ValueError:
+        text = (
+            f'{kind} in version "v1" cannot be handled as a {kind}: quantities must match the '
+            "regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+        )
+        raise bad_request(text) from None
+    return {name: canonical(quantity) for name, quantity in quantities.items()}

@@ -30,7 +30,6 @@ _ALIASES: Final = {
     "secrets": "secrets",
     "services": "services",
 }
-_CLAIMS: Final = "/api/v1/persistentvolumeclaims"
 _UNCOUNTED: Final = frozenset({kinds.EVENTS})
 _POD_LEVEL: Final = ("cpu", "memory")
 
@@ -45,7 +44,7 @@ def names_of(resource: ResourceKind, hard: Iterable[str]) -> list[str]:
     names = {f"count/{resource.name}"}
     if not resource.group and resource.plural in _ALIASES:
         names.add(_ALIASES[resource.plural])
-    if resource.path == _CLAIMS:
+    if resource.path == kinds.CLAIMS:
         names.add("requests.storage")
     if resource.path != kinds.PODS:
         return sorted(names.intersection(hard))
@@ -67,7 +66,7 @@ def usage_of(resource: ResourceKind, obj: Object, now: float) -> Amounts:
         return usage if _is_over(obj, now) else {**usage, **_usage_of_pod(obj["spec"])}
     if not resource.group and resource.plural in _ALIASES:
         usage[_ALIASES[resource.plural]] = ONE
-    if resource.path == _CLAIMS:
+    if resource.path == kinds.CLAIMS:
         requests = parse_amounts(((obj.get("spec") or {}).get("resources") or {}).get("requests"))
         usage["requests.storage"] = requests.get("storage", ZERO)
     return usage
@@ -89,20 +88,21 @@ def end_of_grace(pod: Object) -> float | None:
 
 
 def _usage_of_pod(spec: Object) -> Amounts:
-    requests, limits = _amounts_of_pod(spec, "requests"), _amounts_of_pod(spec, "limits")
+    requests, limits = amounts_of_pod(spec, "requests"), amounts_of_pod(spec, "limits")
     level = spec.get("resources") or {}
     of_limits = parse_amounts(level.get("limits"))
     # The server writes a limit of the pod into its requests where neither it nor a container asks.
     requests = {name: of_limits[name] for name in _POD_LEVEL if name in of_limits} | requests
-    requests |= _pod_level_amounts(parse_amounts(level.get("requests")))
-    limits |= _pod_level_amounts(of_limits)
+    requests |= pod_level_amounts(parse_amounts(level.get("requests")))
+    limits |= pod_level_amounts(of_limits)
     overhead = parse_amounts(spec.get("overhead"))
     requests = total((requests, overhead))
     limits = {name: amount + overhead.get(name, ZERO) for name, amount in limits.items()}
     return {"pods": ONE, **_quota_amounts(requests, limits)}
 
 
-def _pod_level_amounts(amounts: Amounts) -> Amounts:
+def pod_level_amounts(amounts: Amounts) -> Amounts:
+    """Return the amounts that a pod may state for all its containers."""
     return {name: item for name, item in amounts.items() if name in _POD_LEVEL}
 
 
@@ -118,7 +118,7 @@ def _quota_amounts(requests: Mapping[str, Amount], limits: Mapping[str, Amount])
     return usage | named_limits
 
 
-def _amounts_of_pod(spec: Object, field: str) -> Amounts:
+def amounts_of_pod(spec: Object, field: str) -> Amounts:
     """Return requests or limits of all containers; init containers count by their maximum."""
 
     def amounts(container: Object) -> Amounts:

@@ -7,22 +7,22 @@ Sources: ``k8s.io/apiserver/pkg/admission/plugin/resourcequota/controller.go`` a
 import json
 from collections.abc import Callable, Iterable
 from fractions import Fraction
-from typing import Any, Final
+from typing import Final
 
 from bireme_lab.embedded.amounts import (
     ZERO,
     Amounts,
-    canonical,
     format_amounts,
     parse_amounts,
     total,
 )
 from bireme_lab.embedded.api import kinds
 from bireme_lab.embedded.api.admission import Attempt
-from bireme_lab.embedded.api.errors import Faults, Object, bad_request, forbidden
+from bireme_lab.embedded.api.errors import Faults, Object, forbidden
 from bireme_lab.embedded.api.resources import ResourceKind
 from bireme_lab.embedded.api.store import Store
 from bireme_lab.embedded.builtin import quota_usage
+from bireme_lab.embedded.builtin.plain import canonical_quantities
 from bireme_lab.embedded.builtin.quota_usage import COMPUTE, REQUIRED, names_of, usage_of
 from bireme_lab.embedded.objects import key_of
 
@@ -39,9 +39,6 @@ _PLAIN_SCOPES: Final = ("Terminating", "NotTerminating", "BestEffort", "NotBestE
 _UNMODELLED_SCOPES: Final = ("CrossNamespacePodAffinity", "VolumeAttributesClass")
 _SCOPES: Final = (*_PLAIN_SCOPES, "PriorityClass", *_UNMODELLED_SCOPES)
 _OF_PODS: Final = frozenset({"pods", *REQUIRED})
-_QUANTITY_WORDS: Final = (
-    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
-)
 
 
 def complete(obj: Object, _: Object | None) -> Object:
@@ -50,21 +47,10 @@ def complete(obj: Object, _: Object | None) -> Object:
         amounts = obj.get(part) or {}
         for name in ("hard", "used"):
             if name in amounts:
-                canonical_texts = {key: _canonical(value) for key, value in amounts[name].items()}
-                amounts = {**amounts, name: canonical_texts}
+                texts = canonical_quantities("ResourceQuota", amounts[name])
+                amounts = {**amounts, name: texts}
         obj = {**obj, part: amounts}
     return obj
-
-
-def _canonical(quantity: Any) -> Any:
-    try:
-        parse_amounts({"": quantity})
-    except ValueError:
-        text = (
-            f'ResourceQuota in version "v1" cannot be handled as a ResourceQuota: {_QUANTITY_WORDS}'
-        )
-        raise bad_request(text) from None
-    return canonical(quantity)
 
 
 def validate(obj: Object, old: Object | None, faults: Faults) -> None:
