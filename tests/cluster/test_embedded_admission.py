@@ -18,6 +18,7 @@ pytestmark = pytest.mark.cluster
 
 GROUP: Final = "/apis/admissionregistration.k8s.io/v1"
 MUTATING: Final = f"{GROUP}/mutatingadmissionpolicies"
+VALIDATING_PATH: Final = f"{GROUP}/validatingadmissionpolicies"
 MUTATING_BINDINGS: Final = f"{GROUP}/mutatingadmissionpolicybindings"
 
 
@@ -109,8 +110,28 @@ BINDINGS: Final[dict[str, Manifest]] = {
 }
 
 
+def validating(*validations: Manifest, **spec: Any) -> Manifest:
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["pods"]}
+    made = {"matchConstraints": {"resourceRules": [rule]}, "validations": list(validations)}
+    return {"metadata": {"name": "v"}, "spec": {**made, **spec}}
+
+
+VALIDATING: Final[dict[str, Manifest]] = {
+    "complete": validating({"expression": "has(object.spec)", "message": "m"}),
+    "unknown name": validating({"expression": "nope == 1"}),
+    "unknown variable": validating(
+        {"expression": "variables.y"}, variables=[{"name": "x", "expression": "1"}]
+    ),
+    "message": validating({"expression": "true", "messageExpression": "nope"}),
+    "no validations": validating(),
+    "no rules": validating({"expression": "true"}, matchConstraints={}),
+    "params without a kind": validating({"expression": "params == null"}),
+}
+
+
 def test_policies_are_answered_as_by_the_api_server(servers: ServerPair) -> None:
     assert not (differences := servers.differences(MUTATING, POLICIES)), differences
+    assert not (differences := servers.differences(VALIDATING_PATH, VALIDATING)), differences
     bindings = {name: {"metadata": {"name": "a"}, "spec": spec} for name, spec in BINDINGS.items()}
     assert not (differences := servers.differences(MUTATING_BINDINGS, bindings)), differences
 
