@@ -80,4 +80,6 @@ def essence(answer: Answer) -> Answer:
     if code >= http.client.BAD_REQUEST:
         return code, {name: body.get(name) for name in ("message", "reason")}
     meta = {name: value for name, value in body["metadata"].items() if name not in _OF_SERVER}
+    if "generateName" in meta:
+        meta.pop("name")
     return code, {**body, "metadata": meta}

@@ -173,6 +173,7 @@ JOBS: Final = "bireme.dev/trainingjobs"
 PATHS: Final = {
     "pods": "/api/v1/namespaces/{}/pods",
     "configmaps": "/api/v1/namespaces/{}/configmaps",
+    "batch/jobs": "/apis/batch/v1/namespaces/{}/jobs",
     JOBS: "/apis/bireme.dev/v1alpha1/namespaces/{}/trainingjobs",
 }
 Story = tuple[str, list[Manifest], Manifest, dict[str, Any]]
@@ -319,6 +320,30 @@ STORIES: Final[dict[str, Story]] = {
             )
         ],
         a_map(),
+        {},
+    ),
+    "without-own-labels": (
+        "batch/jobs",
+        [
+            json_patch(
+                '[JSONPatch{op: "add", path: "/spec/template/metadata/labels/a", value: "x"}]'
+            )
+        ],
+        {
+            "metadata": {"name": "j"},
+            "spec": {"template": {"spec": {**a_pod()["spec"], "restartPolicy": "Never"}}},
+        },
+        {},
+    ),
+    "unnamed": (
+        "configmaps",
+        [
+            configuration(
+                'Object{data: {"n": string(has(request.name)) + string(has(request.subResource)) +'
+                " string(has(object.metadata.name)) + string(request.dryRun)}}"
+            )
+        ],
+        {"metadata": {"generateName": "m-"}, "data": {"a": "1"}},
         {},
     ),
     "once": ("configmaps", [configuration(COUNT)], a_map(**ANNOTATED), {}),

@@ -67,7 +67,8 @@ KINDS: Final = (
                      "involvedObject.uid involvedObject.apiVersion reason type source "
                      "reportingComponent",
           columns=_columns("Last Seen", "Type", "Reason", "Object", "Message")),
-    _kind("v1", "resourcequotas", "ResourceQuota", short="quota", subresources=_STATUS),
+    _kind("v1", "resourcequotas", "ResourceQuota", short="quota", subresources=_STATUS,
+          columns=_columns("Request", "Limit", "Age")),
     _kind("v1", "limitranges", "LimitRange", short="limits",
           columns=(TableColumn("Created At", "date", ".metadata.creationTimestamp"),)),
     _kind("v1", "persistentvolumes", "PersistentVolume", cluster=True, short="pv",

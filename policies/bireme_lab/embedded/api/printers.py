@@ -193,7 +193,17 @@ def _deployment(obj: Object, now: float) -> list[Any]:
     ]
 
 
+def _quota(obj: Object, now: float) -> list[Any]:
+    status = obj.get("status") or {}
+    hard, used = status.get("hard") or {}, status.get("used") or {}
+    texts = {name: f"{name}: {used.get(name, '0')}/{hard[name]}" for name in sorted(hard)}
+    limits = [text for name, text in texts.items() if name.startswith("limits")]
+    requests = [text for name, text in texts.items() if not name.startswith("limits")]
+    return [", ".join(requests), ", ".join(limits), _created(obj, now)]
+
+
 _OF_KINDS: Final = {
+    kinds.QUOTAS: _quota,
     kinds.STATEFUL_SETS: _stateful_set,
     kinds.REPLICA_SETS: _replica_set,
     kinds.DEPLOYMENTS: _deployment,

@@ -26,12 +26,7 @@ def complete(obj: Object, old: Object | None) -> Object:
     template = {**template, "spec": complete_spec(template.get("spec") or {})}
     if old is None and not spec["manualSelector"]:
         meta = obj["metadata"]
-        own = {
-            "batch.kubernetes.io/controller-uid": meta["uid"],
-            "batch.kubernetes.io/job-name": meta["name"],
-            "controller-uid": meta["uid"],
-            "job-name": meta["name"],
-        }
+        own = _own_labels(meta)
         template_meta = template.get("metadata") or {}
         labels = {**(template_meta.get("labels") or {}), **own}
         template["metadata"] = {**template_meta, "labels": labels}
@@ -39,6 +34,27 @@ def complete(obj: Object, old: Object | None) -> Object:
         spec = {**spec, "selector": {"matchLabels": selector}}
     spec = {k: v for k, v in spec.items() if k != "manualSelector" or v}
     return {**obj, "spec": {**spec, "template": template}}
+
+
+def _own_labels(meta: Object) -> dict[str, str]:
+    return {
+        "batch.kubernetes.io/controller-uid": meta["uid"],
+        "batch.kubernetes.io/job-name": meta["name"],
+        "controller-uid": meta["uid"],
+        "job-name": meta["name"],
+    }
+
+
+def without_selector(obj: Object) -> Object:
+    """Return a Job as it is before the server selects its pods."""
+    if obj["spec"].get("manualSelector"):
+        return obj
+    own, template = _own_labels(obj["metadata"]), obj["spec"]["template"]
+    meta = template.get("metadata") or {}
+    labels = {k: v for k, v in (meta.get("labels") or {}).items() if own.get(k) != v}
+    meta = {k: v for k, v in meta.items() if k != "labels"} | ({"labels": labels} if labels else {})
+    spec = {k: v for k, v in obj["spec"].items() if k != "selector"}
+    return {**obj, "spec": {**spec, "template": {**template, "metadata": meta}}}
 
 
 def validate(obj: Object, old: Object | None, faults: Faults) -> None:

@@ -50,7 +50,7 @@ def _service(obj: Object, old: Object | None) -> Object:
             **{k: old["spec"][k] for k in ("clusterIP", "clusterIPs") if k in old["spec"]},
             **spec,
         }
-    address = spec.get("clusterIP") or f"10.96.{_octets(obj['metadata']['uid'])}"
+    address = spec.get("clusterIP") or _address(obj)
     spec = filled(
         spec,
         clusterIP=address,
@@ -63,6 +63,19 @@ def _service(obj: Object, old: Object | None) -> Object:
         ports = [filled(p, protocol="TCP", targetPort=p.get("port")) for p in spec["ports"]]
         spec = {**spec, "ports": ports}
     return {**obj, "spec": spec, "status": obj.get("status") or {"loadBalancer": {}}}
+
+
+def _address(service: Object) -> str:
+    return f"10.96.{_octets(service['metadata']['uid'])}"
+
+
+def without_address(service: Object) -> Object:
+    """Return a Service as it is before the server gives it an address."""
+    if service["spec"].get("clusterIP") != _address(service):
+        return service
+    given = ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy")
+    spec = {name: value for name, value in service["spec"].items() if name not in given}
+    return {**service, "spec": spec}
 
 
 def _octets(uid: str) -> str:

@@ -55,7 +55,9 @@ class PodBehaviour:
         if old is not None:
             return obj
         spec = complete_spec(obj.get("spec") or {})
-        spec = filled(spec, serviceAccountName="default", serviceAccount="default")
+        spec = filled(
+            spec, enableServiceLinks=True, serviceAccountName="default", serviceAccount="default"
+        )
         spec = {**spec, "tolerations": _with_default_tolerations(spec.get("tolerations") or ())}
         status: Object = {"phase": "Pending", "qosClass": quality_of(spec)}
         if spec.get("schedulingGates"):
@@ -98,7 +100,6 @@ def complete_spec(spec: Object) -> Object:
         schedulerName="default-scheduler",
         terminationGracePeriodSeconds=30,
         securityContext={},
-        enableServiceLinks=True,
     )
     for name in ("containers", "initContainers"):
         if spec.get(name):

@@ -1,6 +1,6 @@
 """Admission policies at work, validating and mutating, and the CEL rules of custom kinds."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -10,6 +10,8 @@ from bireme_lab.embedded.api.errors import ApiRefusal, Faults, Object
 from bireme_lab.embedded.api.requests import ApiUser
 from bireme_lab.embedded.api.resources import ResourceKind, ResourceKinds
 from bireme_lab.embedded.api.store import Store
+from bireme_lab.embedded.builtin import jobs
+from bireme_lab.embedded.builtin.kinds import without_address
 from bireme_lab.embedded.builtin.rbac import Rights
 from bireme_lab.embedded.cel import mutations, policies, rules
 from bireme_lab.embedded.cel.evaluation import bound_policies
@@ -27,6 +29,11 @@ _EXEMPT: Final = frozenset(
 _PATCHED_SUBRESOURCES: Final = ("", "status", "finalize")
 _OF_SERVER: Final = ("uid", "creationTimestamp", "generation")
 _SUFFIX_LENGTH: Final = 5
+_UNPREPARED: Final[Mapping[str, Callable[[Object], Object]]] = {
+    kinds.JOBS: jobs.without_selector,
+    kinds.SERVICES: without_address,
+}
+"""By resource path, what of a new object the server adds after mutating admission."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,6 +155,8 @@ def _as_sent(attempt: Attempt, obj: Object) -> Object:
     """Return an object as mutating admission sees it: what the server adds later is not there."""
     if attempt.operation != "CREATE":
         return obj
+    if (remove := _UNPREPARED.get(attempt.resource.path)) is not None:
+        obj = remove(obj)
     meta = {name: value for name, value in obj["metadata"].items() if name not in _OF_SERVER}
     prefix, name = meta.get("generateName", ""), meta.get("name", "")
     if prefix and name.startswith(prefix) and len(name) == len(prefix) + _SUFFIX_LENGTH:
@@ -172,6 +181,7 @@ def _request(attempt: Attempt, obj: Object | None) -> AdmissionRequest:
         name=attempt.key[1] if is_named else "",
         object=obj,
         old=attempt.old,
+        is_dry_run=attempt.is_dry_run,
     )
 
 

@@ -23,6 +23,7 @@ class AdmissionRequest:
     name: str = ""
     object: Manifest | None = None
     old: Manifest | None = None
+    is_dry_run: bool = False
 
     @property
     def target(self) -> str:
@@ -32,20 +33,26 @@ class AdmissionRequest:
         return f'{resource} "{name}"'
 
     def to_variable(self) -> Manifest:
-        """Return the value of ``request``."""
+        """Return the value of ``request``, in which names that are empty have no field."""
         resource = {"group": self.group, "version": self.version, "resource": self.resource}
         kind = {"group": self.group, "version": self.version, "kind": self.kind}
-        return {
-            "operation": self.operation,
-            "namespace": self.namespace,
+        # A namespace is in itself.
+        namespace = self.name if self.resource == "namespaces" else self.namespace
+        names = {
+            "namespace": namespace,
             "name": self.name,
+            "subResource": self.subresource,
+            "requestSubResource": self.subresource,
+        }
+        return {
+            **{field: name for field, name in names.items() if name},
+            "operation": self.operation,
             "kind": kind,
             "requestKind": kind,
             "resource": resource,
             "requestResource": resource,
-            "subResource": self.subresource,
-            "requestSubResource": self.subresource,
             "userInfo": self.user.to_info(),
+            "dryRun": self.is_dry_run,
         }
 
 
