@@ -134,7 +134,7 @@ class EmbeddedCluster:
 
     Attributes:
         configuration: Profiles and extenders of a second scheduler, beside the default one.
-        scheduler_user: Who the second scheduler is.
+        scheduler_user: The user of the second scheduler.
         users: By bearer token, who sends it.
     """
 

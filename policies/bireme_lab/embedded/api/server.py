@@ -276,18 +276,11 @@ class ApiServer:
         warnings = self.admission.check_fields(request, resource, content)
         subresource = target.subresource if target.subresource in ("status", "finalize") else ""
         new = self._updated(resource, old, content, subresource)
-        attempt = Attempt(
-            "UPDATE",
-            resource,
-            target.subresource,
-            target.key,
-            new,
-            old,
-            request.user,
-            request.is_dry_run,
-            partial(self._updated, resource, old, subresource=subresource),
-        )
-        new = self.admission.admit(attempt)
+        renew = partial(self._updated, resource, old, subresource=subresource)
+        new = self.admission.admit(Attempt(
+            "UPDATE", resource, target.subresource, target.key, new, old,
+            request.user, request.is_dry_run, renew
+        ))  # fmt: skip
         if entries is None:
             new = self._track(request, resource, target.subresource, old, new)
         else:
