@@ -162,7 +162,7 @@ class Admission:
             _require_fields(resource, obj, faults)
             behaviour.validate(obj, attempt.old, faults)
         if faults.causes:
-            raise errors.invalid(resource.subject(attempt.key[1]), faults.causes)
+            raise errors.invalid(resource.subject(obj["metadata"]["name"]), faults.causes)
 
 
 def complete_object(request: ApiRequest, resource: ResourceKind) -> Object:

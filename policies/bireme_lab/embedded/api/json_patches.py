@@ -40,7 +40,8 @@ def patch(target: Any, operations: Sequence[Mapping[str, Any]]) -> Any:
 def _text(operation: Mapping[str, Any], name: str) -> str:
     text = operation.get(name)
     if not isinstance(text, str):
-        problem = f"{operation['op']} operation failed to decode {name}: {_MISSING}"
+        field = {"from": "operation, missing from field: "}.get(name, "")
+        problem = f"{operation['op']} operation failed to decode {name}: {field}{_MISSING}"
         raise JsonPatchError(problem)
     return text
 
@@ -128,7 +129,8 @@ def _replace(document: list[Any], operation: Mapping[str, Any]) -> None:
     path, value = _text(operation, "path"), deepcopy(operation.get("value"))
     if not path:
         if not isinstance(value, dict | list):
-            raise JsonPatchError("replace operation value must be object or array")
+            # The server formats an error that there is not, by a verb of Go.
+            raise JsonPatchError("replace operation value must be object or array: %!w(<nil>)")
         document[0] = value
         return
     problem = f"replace operation does not apply: doc is missing path: {path}"

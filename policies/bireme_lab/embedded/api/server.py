@@ -160,9 +160,7 @@ class ApiServer:
             suffix = "".join(self.chance.choice(_CHARACTERS) for _ in range(5))
             meta["name"] = meta["generateName"] + suffix
         if not meta.get("name"):
-            faults = Faults()
-            faults.required("metadata.name", "name or generateName is required")
-            raise errors.invalid(resource.subject(""), faults.causes)
+            raise _unnamed(resource)
         return self._store_new(request, resource, (target.namespace, meta["name"]), content)
 
     def _store_new(
@@ -176,24 +174,19 @@ class ApiServer:
     ) -> ApiAnswer:
         warnings = self.admission.check_fields(request, resource, content)
         new = self._fresh(resource, key, content)
-        renew = partial(self._fresh, resource, key, uid=new["metadata"]["uid"])
+        renew = partial(self._renewed, resource, key, new["metadata"]["uid"])
         new = self.admission.admit(Attempt(
             "CREATE", resource, "", key, new, None, request.user, request.is_dry_run, renew
         ))  # fmt: skip
+        key = (key[0], new["metadata"]["name"])  # policies may rename what is created
         if self.store.get(resource.path, key) is not None:
             raise errors.already_exists(resource.subject(key[1]))
         if manager:
             entry = Manager(manager, "Apply", resource.group_version)
             applied = {**content, "metadata": {**new["metadata"]}}
-            entries = apply.apply(
-                None,
-                applied,
-                entry,
-                self.admission.shape(resource),
-                self.timestamp(),
-                is_forced=True,
-            )["metadata"]["managedFields"]
-            new["metadata"]["managedFields"] = entries
+            shape, now = self.admission.shape(resource), self.timestamp()
+            merged = apply.apply(None, applied, entry, shape, now, is_forced=True)
+            new["metadata"]["managedFields"] = merged["metadata"]["managedFields"]
         else:
             new = self._track(request, resource, "", None, new)
         if request.is_dry_run:
@@ -225,6 +218,13 @@ class ApiServer:
         if "status" in resource.subresources and resource.path != _NODES:
             new.pop("status", None)
         return self.admission.completed(resource, new, None)
+
+    def _renewed(self, resource: ResourceKind, key: Key, uid: str, content: Object) -> Object:
+        """Return a new object that a policy has changed; its name may be another."""
+        meta = content["metadata"]
+        if not meta.get("name") and not meta.get("generateName"):
+            raise _unnamed(resource)
+        return self._fresh(resource, (key[0], meta.get("name") or key[1]), content, uid)
 
     def _update(
         self, request: ApiRequest, resource: ResourceKind, target: RequestPath
@@ -475,6 +475,12 @@ def _content(request: ApiRequest, resource: ResourceKind, subresource: str) -> O
             f"({resource.group_version})"
         )
     return content
+
+
+def _unnamed(resource: ResourceKind) -> ApiRefusal:
+    faults = Faults()
+    faults.required("metadata.name", "name or generateName is required")
+    return errors.invalid(resource.subject(""), faults.causes)
 
 
 def _scaled(old: Object, scale: Object) -> Object:

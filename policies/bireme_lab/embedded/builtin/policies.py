@@ -140,7 +140,7 @@ class PolicyAdmission:
                 names = ", ".join(f'unknown field "{path}"' for path in unknown)
                 raise _internal(f"strict decoding error: {names}")
         name = (typed.get("metadata") or {}).get("name", "")
-        if name not in ("", attempt.key[1]):
+        if attempt.operation != "CREATE" and name != attempt.key[1]:
             raise _internal(
                 f"the embedded cluster lets no policy rename {attempt.key[1]} to {name}"
             )

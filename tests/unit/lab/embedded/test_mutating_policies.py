@@ -68,6 +68,19 @@ def test_changes_go_to_creations_and_updates_and_their_uid_stays() -> None:
     done(api, "DELETE", f"{MAPS}/m")
 
 
+def test_policy_may_rename_what_is_created_and_nothing_else() -> None:
+    api = an_api()
+    put_policy(api, "name", configuration('Object{metadata: Object.metadata{name: "n"}}'))
+    done(api, "POST", MAPS, a_map())
+    assert [each["metadata"]["name"] for each in done(api, "GET", MAPS)["items"]] == ["n"]
+    assert ask(api, "POST", MAPS, a_map()).body["message"] == 'configmaps "n" already exists'
+    done(api, "DELETE", f"{kinds.MUTATING_BINDINGS}/name")
+    put_policy(api, "none", patch('[JSONPatch{op: "remove", path: "/metadata/name"}]'))
+    assert ask(api, "POST", MAPS, a_map()).body["message"] == (
+        'ConfigMap "" is invalid: metadata.name: Required value: name or generateName is required'
+    )
+
+
 def test_validating_policies_and_schemas_judge_what_mutating_ones_made() -> None:
     api = an_api()
     labelled = 'Object{metadata: Object.metadata{labels: {"a": "-"}}}'
