@@ -1,5 +1,7 @@
 """What the chart renders, kept in ``tests/golden/chart``: by default, and with everything on.
 
+What an embedded cluster has of it is a file of ``bireme_lab``.
+
 ``python -m tools.docs.reference --write --chart`` renews the files.
 """
 
@@ -12,6 +14,7 @@ from typing import Final
 import yaml
 
 from testbed.controlplane.api import Manifest
+from testbed.scenario import embedded_chart
 from testbed.scenario.helm import Helm
 
 GOLDEN: Final = Path(__file__).parents[2] / "tests" / "golden" / "chart"
@@ -62,4 +65,7 @@ def render(helm: Helm) -> dict[Path, str]:
     return {
         DEFAULT: helm.template(WITHOUT_CRDS),
         ADMISSION: "---\n".join((_HEADER, *policies)),
+        embedded_chart.PATH: embedded_chart.lines(
+            helm.template(WITHOUT_CRDS, embedded_chart.VALUES)
+        ),
     }

@@ -96,6 +96,32 @@ def test_the_chart_rules_what_programs_and_users_may_do() -> None:
         program.communicate(timeout=20)
 
 
+def test_the_leader_is_asked_and_the_doctor_misses_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program, kubeconfig = started("--nodes", "1", "--gpus", "8")
+    try:
+        where = f"--kubeconfig={kubeconfig}"
+        job = tmp_path / "job.yaml"
+        job.write_text(yaml.safe_dump(training_job("j", task("worker", 1, gpus=4))))
+        wait_until(lambda: main(["doctor", where]) == 0, 30, "the scheduler to lead")
+        assert "Nothing is wrong" in capsys.readouterr().out
+        assert main(["submit", "--dry-run", str(job), where]) == 0
+        assert "starts    at once" in capsys.readouterr().out
+        services = "/api/v1/namespaces/bireme-system/services"
+        refused = call(kubeconfig.with_name("scheduler.yaml"), f"{services}/bireme-outlook/proxy/x")
+        assert 'cannot get resource "services/proxy"' in refused["message"]
+        missing = call(kubeconfig, f"{services}/nobody:outlook/proxy/v1/outlook")
+        assert (missing["code"], missing["message"]) == (404, 'services "nobody" not found')
+        ports = {"ports": [{"port": 80}]}
+        call(kubeconfig, services, {"metadata": {"name": "idle"}, "spec": ports})
+        idle = call(kubeconfig, f"{services}/idle/proxy/")
+        assert (idle["code"], idle["reason"]) == (503, "ServiceUnavailable")
+    finally:
+        program.send_signal(signal.SIGINT)
+        program.communicate(timeout=20)
+
+
 def test_its_programs_end_when_it_is_killed() -> None:
     program, _ = started()
     children = psutil.Process(program.pid).children(recursive=True)

@@ -41,7 +41,7 @@ from bireme_lab.embedded.controllers.nodes import Nodes
 from bireme_lab.embedded.controllers.quotas import Quotas
 from bireme_lab.embedded.controllers.replicas import Replicas
 from bireme_lab.embedded.kubelets import Kubelets
-from bireme_lab.embedded.scheduler import scheduler
+from bireme_lab.embedded.scheduler import leadership, scheduler
 from bireme_lab.embedded.scheduler.configuration import DEFAULT, Configuration
 from bireme_lab.embedded.scheduler.scheduler import Scheduler
 
@@ -188,6 +188,9 @@ class EmbeddedCluster:
         one_more = Scheduler(self._client(self.scheduler_user), configuration)
         task = asyncio.create_task(one_more.run())
         self._tasks.append(task)
+        if configuration.lease is not None:
+            holds = leadership.hold(one_more.client, *configuration.lease)
+            self._tasks.append(asyncio.create_task(holds))
         return task
 
     async def __aexit__(self, *_: object) -> None:

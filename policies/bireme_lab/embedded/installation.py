@@ -28,6 +28,7 @@ _LOOPBACK: Final = "127.0.0.1"
 SCHEDULER_CONFIGURATION: Final = Path(__file__).with_name("scheduler-config.yaml")
 CHART: Final = Path(__file__).with_name("chart.jsonl")
 NAMESPACE: Final = "bireme-system"
+_OUTLOOK: Final = "bireme-outlook"  # the Service in front of the leader
 # By program, the account that the chart gives to it.
 _ACCOUNTS: Final = {
     name: account_user(NAMESPACE, f"bireme-{name}") for name in ("operator", "scheduler")
@@ -80,6 +81,7 @@ class EmbeddedInstallation:
         )
         furnish(self.cluster, [*chart(), *self.nodes, *self.manifests])
         await stack.enter_async_context(self.cluster)
+        self.cluster.http.proxy.addresses[NAMESPACE, _OUTLOOK] = f"http://{_LOOPBACK}:{metrics}"
         self.kubeconfig = self._kubeconfig(self.folder / "kubeconfig.yaml")
         credentials = {
             name: {
@@ -105,6 +107,7 @@ class EmbeddedInstallation:
                 {
                     **credentials["operator"],
                     "BIREME_LEASE_NAMESPACE": NAMESPACE,
+                    "BIREME_OUTLOOK": "true",
                     "BIREME_METRICS_ADDRESS": f"{_LOOPBACK}:{metrics}",
                 },
                 self.folder / "operator.log",
@@ -155,7 +158,7 @@ def end_signal() -> asyncio.Event:
 
 
 def chart() -> list[Object]:
-    """Return what the chart installs by default: kinds, accounts, roles, admission policies."""
+    """Return what the chart installs: kinds, accounts, roles, admission policies, a Service."""
     return [msgspec.json.decode(line) for line in CHART.read_bytes().splitlines()]
 
 
@@ -210,4 +213,5 @@ def _configuration(extender_port: int) -> Configuration:
     document = yaml.safe_load(SCHEDULER_CONFIGURATION.read_text())
     (extender,) = document["extenders"]
     extender["urlPrefix"] = f"http://{_LOOPBACK}:{extender_port}"
+    document["leaderElection"]["resourceNamespace"] = NAMESPACE
     return Configuration.parse(document)

@@ -12,16 +12,7 @@ from typing import Final
 
 from testbed.scenario import renderings
 from testbed.scenario.helm import Helm
-from tools.docs.reference import (
-    api,
-    embedded_chart,
-    gpu_models,
-    reasons,
-    schema,
-    settings,
-    texts,
-    values,
-)
+from tools.docs.reference import api, gpu_models, reasons, schema, settings, texts, values
 
 ROOT: Final = Path(__file__).parents[3]
 PAGES: Final = {
@@ -31,7 +22,6 @@ PAGES: Final = {
     ROOT / "docs" / "reference" / "settings.md": settings.page,
     ROOT / "tests" / "golden" / "messages.txt": texts.page,
     values.CHART / "README.md": values.page,
-    embedded_chart.PATH: embedded_chart.page,
     schema.PATH: schema.page,
 }
 

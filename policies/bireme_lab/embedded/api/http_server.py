@@ -12,6 +12,7 @@ from bireme_lab.embedded.api.errors import ApiRefusal, Object
 from bireme_lab.embedded.api.reading import WatchStart
 from bireme_lab.embedded.api.requests import ADMIN, ApiAnswer, ApiRequest, ApiUser
 from bireme_lab.embedded.api.server import ApiServer
+from bireme_lab.embedded.api.service_proxy import ServiceProxy
 from bireme_lab.embedded.api.store import StoreChange
 
 _JSON: Final = "application/json"
@@ -34,7 +35,11 @@ class ApiHttpServer:
     users: Mapping[str, ApiUser] = field(default_factory=dict)
     anonymous: ApiUser = ADMIN
     url: str = ""
+    proxy: ServiceProxy = field(init=False)
     _runner: web.AppRunner | None = None
+
+    def __post_init__(self) -> None:
+        self.proxy = ServiceProxy(self.api)
 
     async def __aenter__(self) -> Self:
         app = web.Application(client_max_size=_BODY_LIMIT_BYTES)
@@ -71,6 +76,11 @@ class ApiHttpServer:
             user_agent=incoming.headers.get("User-Agent", ""),
             body=await incoming.read() if incoming.can_read_body else b"",
         )
+        try:
+            if (passed_on := await self.proxy.answer(incoming, request)) is not None:
+                return passed_on
+        except ApiRefusal as refusal:
+            return _encoded(ApiAnswer(refusal.status, refusal.to_object()))
         answer = self.api.answer(request)
         if isinstance(answer, WatchStart):
             return await self._watch(incoming, answer)

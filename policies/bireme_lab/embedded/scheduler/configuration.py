@@ -47,8 +47,15 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
+    """What a scheduler serves.
+
+    Attributes:
+        lease: Namespace and name of the Lease that its leader holds; None without an election.
+    """
+
     profiles: tuple[Profile, ...]
     extenders: tuple[Extender, ...] = ()
+    lease: tuple[str, str] | None = None
 
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> "Configuration":
@@ -64,6 +71,7 @@ class Configuration:
         return cls(
             tuple(map(_profile, profiles)),
             tuple(map(_extender, document.get("extenders") or ())),
+            _lease(document.get("leaderElection") or {}),
         )
 
 
@@ -89,6 +97,13 @@ def _profile(profile: Mapping[str, Any]) -> Profile:
             if of.get("resources"):
                 resources = {r["name"]: int(r.get("weight", 1)) for r in of["resources"]}
     return Profile(profile["schedulerName"], weights, strategy, resources)
+
+
+def _lease(election: Mapping[str, Any]) -> tuple[str, str] | None:
+    if not election.get("leaderElect"):
+        return None
+    namespace = election.get("resourceNamespace", "kube-system")
+    return namespace, election.get("resourceName", "kube-scheduler")
 
 
 def _extender(extender: Mapping[str, Any]) -> Extender:

@@ -11,9 +11,10 @@ from typing import Any, Final
 import yaml
 
 from bireme.kube import crd
-from testbed.scenario import renderings
 
-PATH: Final = Path(__file__).parents[3] / "policies" / "bireme_lab" / "embedded" / "chart.jsonl"
+PATH: Final = Path(__file__).parents[2] / "policies" / "bireme_lab" / "embedded" / "chart.jsonl"
+VALUES: Final = "--set=operator.settings.outlook=true"
+"""Users of an embedded cluster may ask when a job would start."""
 _NAMESPACE: Final = "bireme-system"
 # In an order in which each finds what it refers to.
 _KINDS: Final = (
@@ -22,19 +23,20 @@ _KINDS: Final = (
     "ClusterRoleBinding",
     "Role",
     "RoleBinding",
+    "Service",
     "ValidatingAdmissionPolicy",
     "ValidatingAdmissionPolicyBinding",
 )
 
 
-def page() -> str:
-    """Return the manifests, from the API models and the rendering of the chart by default."""
-    manifests = list(yaml.safe_load_all(renderings.DEFAULT.read_text()))
+def lines(rendering: str) -> str:
+    """Return the file, from the API models and a rendering of the chart."""
+    manifests = [each for each in yaml.safe_load_all(rendering) if each]
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": _NAMESPACE}}
     documents = [
         *(crd.definition(kind) for kind in crd.KINDS),
         namespace,
-        *(each for kind in _KINDS for each in manifests if each and _is_part(each, kind)),
+        *(each for kind in _KINDS for each in manifests if _is_part(each, kind)),
     ]
     return "".join(f"{json.dumps(each)}\n" for each in documents)
 
