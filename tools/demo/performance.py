@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -170,6 +171,17 @@ def _write(report: Report, timeline: Timeline, palette: Palette, options: Option
     gantt.draw(timeline, palette, options.output / PICTURE, title)
 
 
+_BY_KUBECTL: Final = (
+    "  kubectl get btj,bq -A                   # jobs and queues",
+    "  kubectl get events -A --sort-by=.metadata.creationTimestamp    # the whole story",
+)
+
+
+def _has_kubectl(cluster: DemoCluster) -> bool:
+    folders = [*map(str, cluster.programs), os.environ.get("PATH", "")]
+    return shutil.which("kubectl", path=os.pathsep.join(folders)) is not None
+
+
 def tell_what_next(cluster: DemoCluster, console: Console) -> None:
     """Print how to look around a cluster that stays."""
     lines = (
@@ -177,12 +189,12 @@ def tell_what_next(cluster: DemoCluster, console: Console) -> None:
         "[bold]The cluster stays up.[/] In a shell:",
         f"  export KUBECONFIG={cluster.kubeconfig}",
         f"  export PATH={os.pathsep.join(map(str, cluster.programs))}:$PATH",
-        "  kubectl get btj -A                      # every job: phase, queue, priority, reason",
-        "  kubectl get bq                          # the queues",
-        "  kubectl get events -A --sort-by=.metadata.creationTimestamp    # the whole story",
-        "  kubectl apply -f manifests/examples/01-single-gpu.yaml         # a job of your own",
-        "  bireme why digits                       # where it is, and why",
+        "  bireme list -A                          # every job: phase, reason, queue, size",
+        "  bireme queue                            # who waits",
         "  bireme submit --dry-run manifests/examples/01-single-gpu.yaml  # where it would start",
+        "  bireme submit manifests/examples/01-single-gpu.yaml            # a job of your own",
+        "  bireme why digits                       # where it is, and why",
+        *(_BY_KUBECTL if _has_kubectl(cluster) else ()),
         "  make cluster-down                       # stop everything",
         "The board, in a browser; the address works once (then: bireme ui):",
         f"  {cluster.board_address}",
