@@ -1,0 +1,1 @@
+"""Pages of the documentation as programs: their blocks, a shell that runs them, a comparison."""
