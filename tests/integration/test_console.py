@@ -9,8 +9,10 @@ import pytest
 import yaml
 
 from bireme.cli import main
+from bireme.cli.cluster import refusal
 from bireme.core.gpus import GPU
 from bireme.kube import names
+from bireme.kube.client import ApiError
 from testbed.fakeapi import FakeApi, Fault
 
 JOBS = names.path("trainingjobs")
@@ -110,6 +112,13 @@ async def test_a_cluster_without_bireme_says_so(
     status, _, err = await output(capsys, "queue", "--kubeconfig", kubeconfig)
     assert status == 1
     assert "install its chart first" in err
+
+
+def test_a_missing_namespace_is_no_missing_chart() -> None:
+    missing = ApiError(404, "NotFound", 'namespaces "x" not found')
+    assert str(refusal(missing, "create TrainingJob j")) == (
+        'cannot create TrainingJob j: namespaces "x" not found; create it, or name another by -n'
+    )
 
 
 async def test_unusable_credentials_are_named(

@@ -124,6 +124,8 @@ def refusal(error: ApiError, what: str) -> ConsoleError:
     """Return ``error`` as a message for a person."""
     if error.is_forbidden:
         return ConsoleError(f"you may not {what}: {error.message}; ask for a role that may")
+    if error.is_not_found and error.message.startswith("namespaces "):
+        return ConsoleError(f"cannot {what}: {error.message}; create it, or name another by -n")
     if error.is_not_found:
         return ConsoleError(
             f"cannot {what}: the cluster does not know Bireme; install its chart first"

@@ -353,7 +353,8 @@ async def follow(reader: ClusterReader, sent: Sequence[GangLine], seconds: float
             now = line_of(await reader.get(names.PLURALS[gang.kind], gang.name, gang.namespace))
             if last_states.get(gang.key) != (now.phase, now.reason):
                 last_states[gang.key] = (now.phase, now.reason)
-                sys.stdout.write(f"{now.key}: {now.phase}, {now.reason or 'new'}: {now.message}\n")
+                words = f"{now.reason}: {now.message}" if now.reason else "new"
+                sys.stdout.write(f"{now.key}: {now.phase}, {words}\n")
                 sys.stdout.flush()
             if now.phase in _UNTIL[goal]:
                 remaining.remove(gang)
