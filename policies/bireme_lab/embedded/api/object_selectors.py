@@ -5,13 +5,18 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
+from bireme_lab.embedded.api import label_selectors
 from bireme_lab.embedded.api.errors import Object, bad_request
+from bireme_lab.embedded.api.label_selectors import LabelRequirement
 
-_SET = re.compile(r"^(?P<key>[^\s,()!=]+)\s+(?P<not>not)?in\s*\((?P<values>[^()]*)\)$")
 _EQUALITY: Final = re.compile(r"^([^=!]*)(==|!=|=)(.*)$", re.DOTALL)
 _COMMA_OUTSIDE: Final = re.compile(r",(?![^(]*\))")
 OF_ALL: Final = frozenset({"metadata.name", "metadata.namespace"})
-"""Fields by which every kind can be selected."""
+"""Fields by which every kind can be selected, custom ones of the whole cluster by name alone."""
+
+
+class UnknownFieldError(Exception):
+    """A selector names a field by which a kind cannot be selected; the message is the field."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,16 +25,26 @@ class Term:
 
     Attributes:
         values: None for the mere existence of the key.
+        bound: The number that the value, a number, is below or above.
     """
 
     key: str
     values: frozenset[str] | None
     is_negative: bool
+    bound: tuple[str, int] | None = None
 
     def matches(self, value: str | None) -> bool:
         """Return whether a value meets it; ``value`` is None for a key that is not there."""
+        if self.bound is not None:
+            return value is not None and _is_within(value, *self.bound)
         is_in = value is not None if self.values is None else value in self.values
         return is_in is not self.is_negative
+
+
+def _is_within(value: str, sign: str, bound: int) -> bool:
+    if not re.fullmatch(r"[+-]?\d+", value):
+        return False
+    return int(value) < bound if sign == "<" else int(value) > bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +62,14 @@ class Selector:
         """Parse ``labelSelector`` and ``fieldSelector``.
 
         Raises:
-            Refusal: 400 for a selector that cannot be parsed or a field that is not selectable.
+            Refusal: 400 for a selector that cannot be parsed.
+            UnknownFieldError: A field is not selectable.
         """
-        labels = tuple(map(_label_term, _split(query.get("labelSelector", ""))))
+        labels = tuple(map(_label_term, label_selectors.parse(query.get("labelSelector", ""))))
         fields = tuple(map(_field_term, _split(query.get("fieldSelector", ""))))
         for term in fields:
-            if term.key not in selectable and term.key not in OF_ALL:
-                raise bad_request(f"field label not supported: {term.key}")
+            if term.key not in selectable:
+                raise UnknownFieldError(term.key)
         return cls(namespace, labels, fields)
 
     def __call__(self, obj: Object) -> bool:
@@ -70,16 +86,15 @@ def _split(text: str) -> list[str]:
     return [part.strip() for part in _COMMA_OUTSIDE.split(text) if part.strip()]
 
 
-def _label_term(text: str) -> Term:
-    if match := _SET.match(text):
-        values = frozenset(value.strip() for value in match["values"].split(","))
-        return Term(match["key"], values, bool(match["not"]))
-    if "=" in text:
-        return _field_term(text)
-    key = text.removeprefix("!").strip()
-    if not key or re.search(r"[\s()<>]", key):
-        raise bad_request(f"unable to parse requirement: found '{text}', expected: identifier")
-    return Term(key, None, text.startswith("!"))
+def _label_term(requirement: LabelRequirement) -> Term:
+    key, values = requirement.key, requirement.values
+    match requirement.operator:
+        case "exists" | "!" as operator:
+            return Term(key, None, operator == "!")
+        case "<" | ">" as operator:
+            return Term(key, None, False, (operator, int(values[0])))
+        case operator:
+            return Term(key, frozenset(values), operator in ("notin", "!="))
 
 
 def _field_term(text: str) -> Term:
