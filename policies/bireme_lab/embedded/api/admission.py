@@ -1,11 +1,11 @@
 """The steps of a write before it is stored: fields, defaults, admission, validation."""
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Final, Protocol
 
-from bireme_lab.embedded.api import bodies, errors, models, schemas
+from bireme_lab.embedded.api import bodies, errors, metadata, models, schemas
 from bireme_lab.embedded.api.errors import Faults, Object, bad_request
 from bireme_lab.embedded.api.field_sets import MergeShape
 from bireme_lab.embedded.api.reinvocation import Reinvocation
@@ -14,18 +14,17 @@ from bireme_lab.embedded.api.resources import ResourceKind
 from bireme_lab.embedded.api.store import Key
 
 _RBAC: Final = "rbac.authorization.k8s.io"
-_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_NAME_WORDS: Final = (
-    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or "
-    "'.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used "
-    "for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+_BLOCKING: Final = (
+    "FieldValueRequired",
+    "FieldValueTooLong",
+    "FieldValueTooMany",
+    "FieldValueTypeInvalid",
+    "FieldValueNotSupported",
 )
-_LABEL_VALUE: Final = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
-_LABEL_WORDS: Final = (
-    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or "
-    "'.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  "
-    "or '12345', regex used for validation is "
-    "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
+"""Reasons of faults with which no rule of CEL is evaluated."""
+_BLOCKED: Final = (
+    "Invalid value: null: some validation rules were not checked because the object was invalid; "
+    "correct the existing errors to complete validation"
 )
 
 
@@ -52,6 +51,7 @@ class Attempt:
         operation: CREATE, UPDATE, DELETE or CONNECT.
         obj: The object to be stored; None for a deletion.
         old: The stored object; None for a creation.
+        stated_meta: The metadata of an update as its sender states them.
         complete: Returns changed content as the object to be stored.
         reinvocation: The policies that run once more.
     """
@@ -66,6 +66,7 @@ class Attempt:
     is_dry_run: bool
     complete: Callable[[Object], Object] = lambda content: content
     reinvocation: Reinvocation = field(default_factory=Reinvocation)
+    stated_meta: Object = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -77,23 +78,26 @@ class Admission:
         mutators: Change what is created or updated, in order.
         validators: Raise a Refusal for what may not be written.
         rules: Adds the faults that CEL rules of a custom kind find.
+        advice: By resource path, returns warnings about a new object.
     """
 
     behaviours: Mapping[str, Behaviour] = field(default_factory=dict)
     mutators: list[Callable[[Attempt], Object]] = field(default_factory=list)
     validators: list[Callable[[Attempt], None]] = field(default_factory=list)
     rules: Callable[[ResourceKind, Object, Object | None, Faults], None] = lambda *_: None
+    advice: Mapping[str, Callable[[Object], Iterable[str]]] = field(default_factory=dict)
 
     def check_fields(
         self, request: ApiRequest, resource: ResourceKind, content: Object
     ) -> list[str]:
         """Refuse unknown fields, or warn of them, as ``fieldValidation`` says."""
-        mode = request.query.get("fieldValidation", "Warn")
+        mode = request.query.get("fieldValidation") or "Warn"
         schema = self.schema_of(resource)
-        if mode == "Ignore" or schema is None or not request.query.get("fieldValidation"):
+        if mode == "Ignore" or schema is None:
             return []
         rest = {k: v for k, v in content.items() if k not in schemas.HEAD}
-        _, unknown = schemas.prune(rest, schema)
+        _, unknown = schemas.prune(content.get("metadata") or {}, _meta_schema(), "metadata")
+        unknown += schemas.prune(rest, schema)[1]
         texts = [f'unknown field "{path}"' for path in unknown]
         if texts and mode == "Strict":
             raise bad_request(
@@ -151,18 +155,30 @@ class Admission:
     def _validate(self, attempt: Attempt, obj: Object) -> None:
         resource, faults = attempt.resource, Faults()
         if attempt.operation == "CREATE":
-            _validate_name(obj["metadata"], faults, is_segment=resource.group == _RBAC)
-        _validate_labels(obj["metadata"], faults)
+            name = obj["metadata"]["name"]
+            metadata.check_name(name, faults, is_segment=resource.group == _RBAC)
+        metadata.check(obj["metadata"], faults, is_custom=resource.is_custom)
+        if attempt.old is not None:
+            metadata.check_change(attempt.stated_meta, attempt.old["metadata"], faults)
         if resource.schema is not None:
             rest = {k: v for k, v in obj.items() if k not in schemas.HEAD}
             schemas.validate(rest, resource.schema, faults)
-            if not faults.causes:
+            if not any(cause.reason in _BLOCKING for cause in faults.causes):
                 self.rules(resource, obj, attempt.old, faults)
+            elif next(schemas.rules_of(resource.schema), None) is not None:
+                faults.add("<nil>", "FieldValueInvalid", _BLOCKED)
         elif (behaviour := self.behaviours.get(resource.path)) is not None:
             _require_fields(resource, obj, faults)
             behaviour.validate(obj, attempt.old, faults)
         if faults.causes:
             raise errors.invalid(resource.subject(obj["metadata"]["name"]), faults.causes)
+
+
+@cache
+def _meta_schema() -> schemas.Schema:
+    """Return the schema of the metadata of every object."""
+    model = models.model("V1ObjectMeta")
+    return {} if model is None else models.schema_of_model(model)
 
 
 def complete_object(request: ApiRequest, resource: ResourceKind) -> Object:
@@ -178,30 +194,9 @@ def _require_fields(resource: ResourceKind, obj: Object, faults: Faults) -> None
     """Add the required fields that an object of one of Kubernetes' kinds lacks."""
     model = models.model_of(resource)
     for path in () if model is None else models.missing_fields(model, obj):
-        faults.required(path)
+        if not path.startswith("metadata."):
+            faults.required(path)
 
 
 def _with(attempt: Attempt, obj: Object | None) -> Attempt:
     return replace(attempt, obj=obj)
-
-
-def _validate_name(meta: Object, faults: Faults, *, is_segment: bool) -> None:
-    """Add the fault of a name; roles and bindings may have any that is one segment of a path."""
-    name = meta["name"]
-    if is_segment:
-        if name in (".", "..") or "/" in name or "%" in name:
-            faults.invalid("metadata.name", name, "may not contain '/' or '%', or be '.' or '..'")
-    elif len(name) > 253:
-        faults.invalid("metadata.name", name, "must be no more than 253 characters")
-    elif not _NAME.fullmatch(name):
-        faults.invalid("metadata.name", name, _NAME_WORDS)
-
-
-def _validate_labels(meta: Object, faults: Faults) -> None:
-    for value in (meta.get("labels") or {}).values():
-        if not isinstance(value, str):
-            faults.invalid("metadata.labels", value, "must be a string")
-        elif len(value) > 63:
-            faults.invalid("metadata.labels", value, "must be no more than 63 bytes")
-        elif not _LABEL_VALUE.fullmatch(value):
-            faults.invalid("metadata.labels", value, _LABEL_WORDS)

@@ -1,5 +1,6 @@
 """Refusals of the API server, as the Status objects that clients get."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -103,6 +104,18 @@ def precondition(subject: Subject, what: str, stated: str, stored: str) -> ApiRe
     return conflict(subject, text)
 
 
+def other_record(subject: Subject, what: str, stated: str, stored: str) -> ApiRefusal:
+    """Return the refusal of a deletion whose uid or version is that of another object."""
+    kind = f"{subject.kind}.{subject.group}" if subject.group else subject.kind
+    end = "deleted and then recreated" if what == "UID" else "modified"
+    message = (
+        f'Operation cannot be fulfilled on {kind} "{subject.name}": the {what} in the precondition '
+        f"({stated}) does not match the {what} in record ({stored}). The object might have been "
+        f"{end}"
+    )
+    return ApiRefusal(409, "Conflict", message, subject.details)
+
+
 def modified(subject: Subject) -> ApiRefusal:
     return conflict(
         subject,
@@ -185,14 +198,4 @@ def shown(value: Any) -> str:
         return "null"
     if isinstance(value, int | float):
         return str(value)
-    return _go(value)
-
-
-def _go(value: Any) -> str:
-    """Return a composed value by Go's verb ``%#v`` for what JSON decodes to."""
-    if isinstance(value, Mapping):
-        items = ", ".join(f"{shown(k)}:{_go(v)}" for k, v in sorted(value.items()))
-        return f"map[string]interface {{}}{{{items}}}"
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return f"[]interface {{}}{{{', '.join(map(_go, value))}}}"
-    return shown(value)
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)

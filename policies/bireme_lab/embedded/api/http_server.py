@@ -175,7 +175,8 @@ def _encoded(answer: ApiAnswer) -> web.Response:
     body: Any = answer.body
     response = web.Response(body=msgspec.json.encode(body), status=answer.code, content_type=_JSON)
     for text in answer.warnings:
-        response.headers.add("Warning", f'299 - "{text}"'.replace("\n", " "))
+        quoted = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
+        response.headers.add("Warning", f'299 - "{quoted}"')
     if answer.retry_after_seconds is not None:
         response.headers["Retry-After"] = str(answer.retry_after_seconds)
     return response

@@ -32,6 +32,12 @@ _AMOUNTS: Final = (
     *("limits", "requests", "capacity", "allocatable", "hard", "used", "overhead"),
     *("max", "min", "default", "defaultRequest", "maxLimitRequestRatio"),
 )
+_QUANTITY: Final = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?\d+)?")
+_SHORT: Final = (
+    *("value", "parallelism", "completions", "backoffLimit", "replicas", "priority"),
+    *("containerPort", "hostPort", "weight"),
+)
+"""Fields of 32 bits, which the client's models do not tell from those of 64."""
 _ANYTHING: Final = {"x-kubernetes-preserve-unknown-fields": True}
 _INT_OR_STRING: Final = {"x-kubernetes-int-or-string": True}
 
@@ -72,6 +78,13 @@ def head_model() -> type[BaseModel]:
     return create_model("Head", **fields)
 
 
+@cache
+def metadata_fields() -> frozenset[str]:
+    """Return the names of the fields that metadata have."""
+    meta = model("V1ObjectMeta")
+    return frozenset(() if meta is None else schema_of_model(meta)["properties"])
+
+
 @dataclass(frozen=True, slots=True)
 class TypeFault:
     """A field that has another type than that of its kind.
@@ -98,6 +111,26 @@ def type_faults(model: type[BaseModel], value: Any) -> list[TypeFault]:
         types = faults[path].types if path in faults else ()
         faults[path] = TypeFault(path, tuple(dict.fromkeys((*types, _TYPES[kind]))), part)
     return list(faults.values())
+
+
+def amount_faults(value: Any, path: str = "") -> Iterator[TypeFault]:
+    """Yield the amounts of resources that are none, and numbers with more than their 32 bits."""
+    if isinstance(value, list):
+        for index, each in enumerate(value):
+            yield from amount_faults(each, f"{path}[{index}]")
+    for name, each in value.items() if isinstance(value, dict) else ():
+        if name == "openAPIV3Schema":
+            continue  # it has names of fields, and no values
+        place = f"{path}.{name}".removeprefix(".")
+        if name in _SHORT and isinstance(each, int) and not -(2**31) <= each < 2**31:
+            yield TypeFault(place, ("a number of 32 bits",), each)
+        if name in _AMOUNTS and isinstance(each, dict):
+            for resource, amount in each.items():
+                if isinstance(amount, str) and not _QUANTITY.fullmatch(amount):
+                    kinds = ("a quantity such as 500m or 2Gi",)
+                    yield TypeFault(f"{place}.{resource}", kinds, amount)
+        else:
+            yield from amount_faults(each, place)
 
 
 def missing_fields(model: type[BaseModel], value: Any) -> list[str]:

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any, Final
 
+import msgspec
+
 from bireme_lab.embedded.api import json_patches
 from bireme_lab.embedded.api.errors import ApiRefusal, Object, bad_request, shown
 
@@ -38,6 +40,54 @@ LIST_KEYS: Final[Mapping[str, str]] = {
 """Keys by which strategic patches merge lists of Kubernetes' kinds, from the types' tags."""
 PRIMITIVE_LISTS: Final = frozenset({"finalizers"})
 """Lists of texts that strategic patches merge as sets."""
+
+
+_TYPE: Final = ("apiVersion", "kind")
+"""Fields that strategic patches may state and cannot change."""
+_ALL: Final = (JSON_PATCH, MERGE_PATCH, APPLY_PATCH)
+
+
+def require_type(kind: str, *, is_custom: bool) -> None:
+    """Raise a Refusal, 415, for a content type of no patch; custom kinds have no strategic ones."""
+    if kind in _ALL or (kind == STRATEGIC_PATCH and not is_custom):
+        return
+    text = "415: Unsupported Media Type"
+    if is_custom:
+        text = (
+            "the body of the request was in an unknown format - accepted media types include: "
+            f"{', '.join(_ALL)}"
+        )
+    raise ApiRefusal(415, "UnsupportedMediaType", text)
+
+
+def decode(body: bytes) -> Any:
+    """Return the content of a patch; 400 for one that is no JSON."""
+    try:
+        return msgspec.json.decode(body)
+    except msgspec.DecodeError as error:
+        raise bad_request("invalid JSON patch") from error
+
+
+def patched(target: Object, content: Any, kind: str) -> Any:
+    """Return ``target`` after a patch of this content type.
+
+    Raises:
+        Refusal: 400; the content is no patch of this type.
+    """
+    if content is None and kind != MERGE_PATCH:
+        return target
+    if not isinstance(content, list if kind == JSON_PATCH else dict):
+        if content is None:
+            raise bad_request("Invalid JSON Patch")
+        text = f"json: cannot unmarshal {shown(content)} into Go value"
+        is_strategic = kind == STRATEGIC_PATCH
+        raise bad_request(text if is_strategic else f"error decoding patch: {text}")
+    if kind == JSON_PATCH:
+        return patch_json(target, content)
+    if kind == MERGE_PATCH:
+        return merge(target, content)
+    stated = {name: value for name, value in dict(content).items() if name not in _TYPE}
+    return merge_strategic(target, stated)
 
 
 def merge(target: Any, patch: Any) -> Any:

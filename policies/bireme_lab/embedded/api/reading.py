@@ -7,14 +7,15 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from bireme_lab.embedded.api import errors
-from bireme_lab.embedded.api.errors import ApiRefusal, Object
-from bireme_lab.embedded.api.object_selectors import Selector
+from bireme_lab.embedded.api.errors import ApiRefusal, Faults, Object, bad_request
+from bireme_lab.embedded.api.object_selectors import OF_ALL, Selector, UnknownFieldError
 from bireme_lab.embedded.api.requests import ApiAnswer, ApiRequest, RequestPath
 from bireme_lab.embedded.api.resources import ResourceKind
 from bireme_lab.embedded.api.store import Key, Store, StoreChange
 from bireme_lab.embedded.api.tables import table
 
 _MAX_PAGES: Final = 64
+_PAGE: Final = b"page-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,8 @@ class StoreReader:
         return obj
 
     def get(self, request: ApiRequest, resource: ResourceKind, target: RequestPath) -> ApiAnswer:
+        if fault := request.version_fault:
+            raise ApiRefusal(500, "", fault)
         obj = self.find(resource, target.key)
         if target.subresource == "scale":
             return ApiAnswer(200, scale_of(obj))
@@ -60,20 +63,24 @@ class StoreReader:
 
     def list(self, request: ApiRequest, resource: ResourceKind, target: RequestPath) -> ApiAnswer:
         """Answer one page, cut from the state that the first page saw."""
+        _check_list(request)
         token = request.query.get("continue")
         if token:
             if token not in self._pages:
+                if not _is_token(token):
+                    text = "invalid continue token: continue key is not valid: it is none of pages"
+                    raise bad_request(text)
                 message = "The provided continue parameter is too old to display a consistent list"
                 raise ApiRefusal(410, "Expired", message)
             version, rest = self._pages[token]  # a client may ask again
         else:
             selector = self.selector(request, resource, target)
             version, rest = self.store.version, self.store.select(resource.path, selector)
-        limit = request.number("limit") or 0
+        limit = max(0, request.number("limit") or 0)
         page, rest = (rest[:limit], rest[limit:]) if limit else (rest, [])
         meta: Object = {"resourceVersion": str(version)}
         if rest:
-            name = base64.urlsafe_b64encode(f"page-{next(self._numbers)}".encode()).decode()
+            name = base64.urlsafe_b64encode(_PAGE + b"%d" % next(self._numbers)).decode()
             self._pages[name] = version, rest
             while len(self._pages) > _MAX_PAGES:
                 del self._pages[next(iter(self._pages))]
@@ -96,10 +103,16 @@ class StoreReader:
     def selector(
         self, request: ApiRequest, resource: ResourceKind, target: RequestPath
     ) -> Selector:
-        selector = Selector.from_query(request.query, target.namespace, resource.selectable)
+        selectable = resource.selectable | OF_ALL
+        if resource.is_custom and not resource.is_namespaced:
+            selectable -= {"metadata.namespace"}
+        try:
+            selector = Selector.from_query(request.query, target.namespace, selectable)
+        except UnknownFieldError as error:
+            raise bad_request(_unselectable(resource, str(error))) from error
         if not target.name:
             return selector
-        named = Selector.from_query({"fieldSelector": f"metadata.name={target.name}"}, "", ())
+        named = Selector.from_query({"fieldSelector": f"metadata.name={target.name}"}, "", OF_ALL)
         return Selector(selector.namespace, selector.labels, (*selector.fields, *named.fields))
 
     def watch(self, request: ApiRequest, resource: ResourceKind, target: RequestPath) -> WatchStart:
@@ -107,7 +120,9 @@ class StoreReader:
         query = request.query
         wants_initial = query.get("sendInitialEvents") == "true"
         initial: tuple[Object, ...] = ()
-        since = request.number("resourceVersion") or 0
+        if fault := request.version_fault:
+            raise bad_request(f"invalid resource version: {fault}")
+        since = int(query.get("resourceVersion") or 0)
         if wants_initial or since == 0:
             initial = tuple(self.store.select(resource.path, selector))
             since = self.store.version
@@ -133,6 +148,37 @@ class StoreReader:
                 resource, [obj], self.now(), include, obj["metadata"].get("resourceVersion", "")
             )
         return _partial if "as=PartialObjectMetadata" in request.accept else lambda obj: obj
+
+
+def _unselectable(resource: ResourceKind, name: str) -> str:
+    """Return the words for a field by which a kind cannot be selected."""
+    if resource.group in ("batch", "apps") and resource.selectable:
+        return f'field label "{name}" not supported for {resource.kind}'
+    if resource.is_custom or resource.selectable:
+        return f"field label not supported: {name}"
+    fields = '"metadata.name", "metadata.namespace"'
+    return f'"{name}" is not a known field selector: only {fields}'
+
+
+def _check_list(request: ApiRequest) -> None:
+    """Raise a Refusal for options of a list that cannot be read or do not go together."""
+    request.number("timeoutSeconds")
+    if fault := request.version_fault:
+        raise bad_request(f"invalid resource version: {fault}")
+    match = request.query.get("resourceVersionMatch", "")
+    if match and not request.query.get("resourceVersion"):
+        faults = Faults()
+        text = "resourceVersionMatch is forbidden unless resourceVersion is provided"
+        faults.forbidden("resourceVersionMatch", text)
+        raise errors.invalid(errors.Subject("ListOptions", "meta.k8s.io", "", ""), faults.causes)
+
+
+def _is_token(text: str) -> bool:
+    """Return whether a text has the form of a token for the next page."""
+    try:
+        return base64.urlsafe_b64decode(text).startswith(_PAGE)
+    except ValueError:
+        return False
 
 
 def scale_of(obj: Object) -> Object:

@@ -13,6 +13,7 @@ _PATH: Final = re.compile(
     r"(?:/namespaces/(?P<namespace>[^/]+)(?=/[^/]+))?"
     r"/(?P<plural>[^/]+)(?:/(?P<name>[^/]+))?(?:/(?P<subresource>[^/]+))?"
 )
+_INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 # Of a namespace itself: the pattern above would take them for objects in it.
 _OF_NAMESPACE: Final = re.compile(r"/api/v1/namespaces/(?P<name>[^/]+)/(?P<sub>status|finalize)")
 
@@ -95,11 +96,18 @@ class ApiRequest:
         text = self.query.get(name)
         if not text:
             return None
-        if not text.isascii() or not text.isdigit():
-            raise bad_request(
-                f'the parameter {name} must be a number that is not negative, not "{text}"'
-            )
+        if not _INTEGER.fullmatch(text):
+            raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
         return int(text)
+
+    @property
+    def version_fault(self) -> str:
+        """The words for a ``resourceVersion`` of the query that is none; empty for others."""
+        text = self.query.get("resourceVersion", "")
+        if not text or (text.isascii() and text.isdigit()):
+            return ""
+        parsing = f'strconv.ParseUint: parsing "{text}": invalid syntax'
+        return f'resourceVersion: Invalid value: "{text}": {parsing}'
 
     @property
     def manager(self) -> str:

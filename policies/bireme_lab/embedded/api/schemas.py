@@ -94,8 +94,9 @@ def validate(value: Any, schema: Schema, faults: Faults, path: str = "") -> None
     """Add the faults of ``value`` by ``schema`` to ``faults``."""
     if value is None and schema.get("nullable"):
         return
-    if not _validate_type(value, schema, faults, path):
-        return
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        value = float(value)
+    _validate_type(value, schema, faults, path)
     if "enum" in schema and value not in schema["enum"]:
         faults.unsupported(path, value, schema["enum"])
     if isinstance(value, str):
@@ -110,25 +111,26 @@ def validate(value: Any, schema: Schema, faults: Faults, path: str = "") -> None
         _validate_object(value, schema, faults, path)
 
 
-def _validate_type(value: Any, schema: Schema, faults: Faults, path: str) -> bool:
+def _validate_type(value: Any, schema: Schema, faults: Faults, path: str) -> None:
     if schema.get(_INT_OR_STRING):
-        is_right, desired = isinstance(value, int | str) and not isinstance(value, bool), ""
-        if not is_right:
+        if not isinstance(value, int | str) or isinstance(value, bool):
             phrase = f'{path} in body must be of type integer,string: "{_type_name(value)}"'
             faults.add(path, "FieldValueTypeInvalid", f"Invalid value: {_typed(value)}: {phrase}")
-        return is_right
+        return
     desired = schema.get("type", "")
     if not desired:
-        return True
+        return
     is_right = isinstance(value, TYPES[desired])
     if isinstance(value, bool) and desired != "boolean":
         is_right = False
-    if desired == "integer" and isinstance(value, float) and value.is_integer():
-        is_right = True
+    if desired == "integer" and isinstance(value, float) and abs(value) < 2**63:
+        is_right = value.is_integer()
     if not is_right:
         phrase = f'{path} in body must be of type {desired}: "{_type_name(value)}"'
         faults.add(path, "FieldValueTypeInvalid", f"Invalid value: {_typed(value)}: {phrase}")
-    return is_right
+    if not is_right and desired == "integer" and isinstance(value, float):
+        text = f"Checked value must be of type integer (default format) in {path}"
+        faults.add("<nil>", "FieldValueInvalid", f'Invalid value: "": {text}')
 
 
 def _typed(value: Any) -> str:
@@ -214,7 +216,7 @@ def _validate_uniqueness(value: Sequence[Any], schema: Schema, faults: Faults, p
             if not isinstance(each, dict):
                 continue
             key = tuple(each.get(name) for name in names)
-            if key in keys:
+            if keys.count(key) == 1:
                 shown_key = {n: v for n, v in zip(names, key, strict=True) if v is not None}
                 faults.duplicate(f"{path}[{index}]", shown_key)
             keys.append(key)
@@ -259,3 +261,13 @@ def rules(schema: Schema, value: Any, path: str = "") -> Iterator[tuple[str, Sch
     elif isinstance(value, list) and isinstance(schema.get("items"), Mapping):
         for index, each in enumerate(value):
             yield from rules(schema["items"], each, f"{path}[{index}]")
+
+
+def rules_of(schema: Schema) -> Iterator[Any]:
+    """Yield the rules of CEL in a schema."""
+    yield from schema.get("x-kubernetes-validations", ())
+    children = [*schema.get("properties", {}).values()]
+    children += [schema.get("items"), schema.get("additionalProperties")]
+    for child in children:
+        if isinstance(child, Mapping):
+            yield from rules_of(child)

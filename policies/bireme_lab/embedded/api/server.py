@@ -10,16 +10,25 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Final, TypeAlias
 
-from bireme_lab.embedded.api import apply, bodies, errors, openapi, patches
+from bireme_lab.embedded.api import (
+    apply,
+    bodies,
+    contents,
+    errors,
+    openapi,
+    patches,
+    routes,
+    typed_patches,
+)
 from bireme_lab.embedded.api.admission import Admission, Attempt, complete_object
 from bireme_lab.embedded.api.apply import Manager
 from bireme_lab.embedded.api.deletion import Deleter
-from bireme_lab.embedded.api.errors import ApiRefusal, Faults, Object, bad_request
+from bireme_lab.embedded.api.errors import ApiRefusal, Object, bad_request
+from bireme_lab.embedded.api.options import check_write
 from bireme_lab.embedded.api.reading import StoreReader, WatchStart, scale_of
 from bireme_lab.embedded.api.requests import (
     ApiAnswer,
     ApiRequest,
-    ApiUser,
     RequestPath,
 )
 from bireme_lab.embedded.api.resources import ResourceKind, ResourceKinds
@@ -33,9 +42,10 @@ _VERSION: Final = {
     "platform": "python",
 }
 _CHARACTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
-_FIXED_META: Final = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
 
 
+_NAMED: Final = ("create", "update", "patch")
+"""Verbs that do not go with every path: an object is created without a name in it."""
 Handler: TypeAlias = Callable[[ApiRequest, ResourceKind, Key, Object], ApiAnswer]
 
 
@@ -61,39 +71,53 @@ class ApiServer:
     authorizer: Callable[[ApiRequest, str, ResourceKind, RequestPath], bool] = lambda *_: True
     documents: dict[str, Callable[[ApiRequest], ApiAnswer]] = field(default_factory=dict)
     chance: random.Random = field(default_factory=random.Random)
+    _warnings: list[str] = field(default_factory=list)
+    """Texts of ``Warning`` headers of the answer in the making, which refusals have too."""
     reader: StoreReader = field(init=False)
     deleter: Deleter = field(init=False)
 
     def __post_init__(self) -> None:
         self.reader = StoreReader(self.store, self.now)
-        self.deleter = Deleter(self.store, self.reader, self.admission, self.timestamp)
+        self.deleter = Deleter(
+            self.store,
+            self.reader,
+            self.admission,
+            self.timestamp,
+            self.warn,
+        )
 
     # --- requests ------------------------------------------------------------------------------
 
     def answer(self, request: ApiRequest) -> ApiAnswer | WatchStart:
         """Return the answer to a request, or the watch that it starts."""
+        # Subscribers of the store may ask for something while this is answered.
+        outer, self._warnings = self._warnings, []
         try:
             try:
-                return self._answer(request)
+                answer = self._answer(request)
             except RecursionError:
                 text = "the body has more levels than the embedded API server takes, some hundreds"
                 raise ApiRefusal(400, "BadRequest", text) from None
         except ApiRefusal as refusal:
-            return ApiAnswer(
+            answer = ApiAnswer(
                 refusal.status, refusal.to_object(), retry_after_seconds=refusal.retry_after_seconds
             )
+        if isinstance(answer, ApiAnswer):
+            answer.warnings += self._warnings
+        self._warnings = outer
+        return answer
 
     def _answer(self, request: ApiRequest) -> ApiAnswer | WatchStart:
         path = request.path.rstrip("/") or "/"
         if (answer := self._document(request, path)) is not None:
             return answer
+        if routes.is_unknown(self.resources, path):
+            return ApiAnswer(404, "404 page not found\n")
         target = RequestPath.parse(path)
-        resource = self._served(target)
-        verb = _verb(request, target)
+        resource = routes.served(self.resources, target)
+        verb = routes.verb_of(request, target)
         if not self.authorizer(request, verb, resource, target):
-            raise _unauthorized(request.user, verb, resource, target)
-        if target.namespace and request.method == "POST" and not target.name:
-            self._require_namespace(target.namespace)
+            raise routes.unauthorized(request.user, verb, resource, target)
         if (handler := self.connects.get((target.resource, target.subresource))) is not None:
             return handler(request, resource, target.key, self.reader.find(resource, target.key))
         if resource.is_create_only:
@@ -113,7 +137,11 @@ class ApiServer:
             "delete": self.deleter.delete_one,
             "deletecollection": self.deleter.delete_all,
         }
-        if verb not in verbs or (verb == "create" and target.name):
+        if verb in ("update", "patch") and not target.name and resource.is_custom:
+            if verb == "patch":
+                patches.require_type(request.content_type, is_custom=True)
+            raise bad_request("name must be provided")
+        if verb not in verbs or (bool(target.name) is (verb == "create") and verb in _NAMED):
             message = "the server does not allow this method on the requested resource"
             raise ApiRefusal(405, "MethodNotAllowed", message)
         return verbs[verb](request, resource, target)
@@ -129,39 +157,41 @@ class ApiServer:
         document = self.resources.document(path)
         return None if document is None else ApiAnswer(200, document)
 
-    def _served(self, target: RequestPath) -> ResourceKind:
-        """Return the kind that an address is about; 404 for one that is not served."""
-        resource = self.resources.get(target.resource)
-        if resource is None or (target.namespace and not resource.is_namespaced):
-            raise errors.no_resource()
-        if target.subresource and target.subresource not in resource.subresources:
-            raise errors.no_resource()
-        if resource.is_namespaced and target.name and not target.namespace:
-            raise errors.no_resource()
-        return resource
+    def warn(self, text: str) -> None:
+        """Add a text to the warnings of the answer in the making."""
+        self._warnings.append(text)
 
     # --- writing -------------------------------------------------------------------------------
 
     def _create(
         self, request: ApiRequest, resource: ResourceKind, target: RequestPath
     ) -> ApiAnswer:
-        content = _content(request, resource, target.subresource)
+        check_write(request)
+        content = contents.stated_object(request, resource, target.subresource)
+        self._check_fields(request, resource, content)
+        if resource.is_custom:
+            bodies.require_kind(content, resource)
         meta = content.setdefault("metadata", {})
         if resource.is_namespaced and not target.namespace:
             raise bad_request("an empty namespace may not be set during creation")
-        if meta.get("resourceVersion"):
-            raise bad_request("resourceVersion should not be set on objects to be created")
-        if target.namespace and meta.get("namespace", target.namespace) != target.namespace:
-            raise bad_request(
-                "the namespace of the provided object does not match the namespace sent on the "
-                "request"
-            )
+        contents.require_namespace(content, resource, target)
+        if target.namespace:
+            self._require_namespace(target.namespace)
         if not meta.get("name") and meta.get("generateName"):
             suffix = "".join(self.chance.choice(_CHARACTERS) for _ in range(5))
             meta["name"] = meta["generateName"] + suffix
-        if not meta.get("name"):
-            raise _unnamed(resource)
-        return self._store_new(request, resource, (target.namespace, meta["name"]), content)
+        name = meta.setdefault("name", "")
+        version = str(meta.get("resourceVersion") or "0")
+        if version.isdigit() and int(version) and not request.is_dry_run:
+            text = "resourceVersion should not be set on objects to be created"
+            raise ApiRefusal(500, "", text)
+        return self._store_new(request, resource, (target.namespace, name), content)
+
+    def _check_fields(self, request: ApiRequest, resource: ResourceKind, content: Object) -> None:
+        if content.get("kind") != "Scale":
+            self._warnings += self.admission.check_fields(request, resource, content)
+            advice = self.admission.advice.get(resource.path)
+            self._warnings += () if advice is None or request.method != "POST" else advice(content)
 
     def _store_new(
         self,
@@ -172,7 +202,6 @@ class ApiServer:
         *,
         manager: str = "",
     ) -> ApiAnswer:
-        warnings = self.admission.check_fields(request, resource, content)
         new = self._fresh(resource, key, content)
         renew = partial(self._renewed, resource, key, new["metadata"]["uid"])
         new = self.admission.admit(Attempt(
@@ -188,14 +217,18 @@ class ApiServer:
             merged = apply.apply(None, applied, entry, shape, now, is_forced=True)
             new["metadata"]["managedFields"] = merged["metadata"]["managedFields"]
         else:
-            new = self._track(request, resource, "", None, new)
+            owned = self._track(
+                request, resource, "", None, contents.as_written(new, content, resource)
+            )
+            if entries := owned["metadata"].get("managedFields"):
+                new["metadata"]["managedFields"] = entries
         if request.is_dry_run:
-            return ApiAnswer(201, new, warnings)
+            return ApiAnswer(201, new)
         stored = self.store.write(resource.path, key, new)
-        return ApiAnswer(201, self.reader.form(request, resource)(stored), warnings)
+        return ApiAnswer(201, self.reader.form(request, resource)(stored))
 
     def _fresh(self, resource: ResourceKind, key: Key, content: Object, uid: str = "") -> Object:
-        meta = {k: v for k, v in content["metadata"].items() if k != "selfLink"}
+        meta = bodies.plain_metadata(content["metadata"])
         meta |= {
             "name": key[1],
             "uid": uid or _uid(self.chance),
@@ -204,7 +237,7 @@ class ApiServer:
         }
         if key[0]:
             meta["namespace"] = key[0]
-        if not resource.is_custom and resource.path not in _WITH_GENERATION:
+        if not resource.is_custom and resource.path not in contents.WITH_GENERATION:
             del meta["generation"]
         for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion"):
             meta.pop(name, None)
@@ -214,6 +247,8 @@ class ApiServer:
             "metadata": meta,
             **{k: v for k, v in content.items() if k not in HEAD},
         }
+        if not key[0]:
+            meta.pop("namespace", None)
         # A kubelet registers its node with what it has.
         if "status" in resource.subresources and resource.path != _NODES:
             new.pop("status", None)
@@ -223,33 +258,28 @@ class ApiServer:
         """Return a new object that a policy has changed; its name may be another."""
         meta = content["metadata"]
         if not meta.get("name") and not meta.get("generateName"):
-            raise _unnamed(resource)
+            raise contents.unnamed(resource)
         return self._fresh(resource, (key[0], meta.get("name") or key[1]), content, uid)
 
     def _update(
         self, request: ApiRequest, resource: ResourceKind, target: RequestPath
     ) -> ApiAnswer:
-        content = _content(request, resource, target.subresource)
+        check_write(request)
+        content = contents.stated_object(request, resource, target.subresource)
+        self._check_fields(request, resource, content)
+        if not (content.get("metadata") or {}).get("name"):
+            based = f"the name of the object ({target.name} based on URL) was undeterminable"
+            raise bad_request(f"{based}: name must be provided")
+        contents.require_name(content, target)
+        contents.require_namespace(content, resource, target)
         old = self.store.get(resource.path, target.key)
         if old is None:
             raise errors.not_found(resource.subject(target.name))
         if target.subresource == "scale":
-            content = _scaled(old, content)
+            content = contents.scaled(old, content)
             return self._replace(request, resource, target, old, content, scale=True)
-        meta = content.get("metadata") or {}
-        if meta.get("name", target.name) != target.name:
-            raise bad_request(
-                f"the name of the object ({meta['name']}) does not match the name on the URL "
-                f"({target.name})"
-            )
-        if resource.is_custom and not meta.get("resourceVersion"):
-            faults = Faults()
-            faults.add(
-                "metadata.resourceVersion",
-                "FieldValueInvalid",
-                "Invalid value: 0x0: must be specified for an update",
-            )
-            raise errors.invalid(resource.subject(target.name), faults.causes)
+        if resource.is_custom:
+            bodies.require_kind(content, resource)
         return self._replace(request, resource, target, old, content)
 
     def _replace(
@@ -266,27 +296,33 @@ class ApiServer:
         """Store ``content`` in place of ``old``; ``entries`` are its owners, if known."""
         subject = resource.subject(target.name)
         meta = content.get("metadata") or {}
-        if meta.get("uid") and meta["uid"] != old["metadata"]["uid"]:
-            raise errors.precondition(subject, "UID", meta["uid"], old["metadata"]["uid"])
         if (
-            meta.get("resourceVersion")
-            and meta["resourceVersion"] != old["metadata"]["resourceVersion"]
+            request.method == "PUT"
+            and meta.get("uid", old["metadata"]["uid"]) != (old["metadata"]["uid"])
         ):
-            raise errors.modified(subject)
-        warnings = self.admission.check_fields(request, resource, content)
+            text = contents.storage_fault(
+                resource,
+                target,
+                meta["uid"],
+                old["metadata"]["uid"],
+                is_dry_run=request.is_dry_run,
+            )
+            raise errors.conflict(subject, text)
+        contents.check_version(resource, subject, contents.version_of(content), old)
         subresource = target.subresource if target.subresource in ("status", "finalize") else ""
-        new = self._updated(resource, old, content, subresource)
-        renew = partial(self._updated, resource, old, subresource=subresource)
+        renew = partial(contents.updated, self.admission, resource, old, subresource=subresource)
+        new = renew(content)
         new = self.admission.admit(Attempt(
             "UPDATE", resource, target.subresource, target.key, new, old,
-            request.user, request.is_dry_run, renew
+            request.user, request.is_dry_run, renew,
+            stated_meta={**meta, "namespace": target.namespace},
         ))  # fmt: skip
         if entries is None:
             new = self._track(request, resource, target.subresource, old, new)
         else:
             new["metadata"]["managedFields"] = list(entries)
         if request.is_dry_run:
-            return ApiAnswer(200, scale_of(new) if scale else new, warnings)
+            return ApiAnswer(200, scale_of(new) if scale else new)
         if apply.is_same(old, new):
             stored = old
         else:
@@ -296,97 +332,54 @@ class ApiServer:
             ):
                 self.store.write(resource.path, target.key, None)
         body = scale_of(stored) if scale else self.reader.form(request, resource)(stored)
-        return ApiAnswer(200, body, warnings)
-
-    def _updated(
-        self, resource: ResourceKind, old: Object, content: Object, subresource: str
-    ) -> Object:
-        """Return ``old`` with what an update of this subresource may change."""
-        old_meta = old["metadata"]
-        if subresource == "status":
-            meta = dict(old_meta)
-            new = {**old, "metadata": meta, "status": content.get("status") or {}}
-            if content.get("status") is None:
-                new.pop("status")
-            return self.admission.completed(resource, new, old)
-        if subresource == "finalize":
-            return {**old, "metadata": dict(old_meta), "spec": content.get("spec") or {}}
-        meta = {k: v for k, v in (content.get("metadata") or {}).items() if k != "selfLink"}
-        retained = ("name", "namespace", "resourceVersion", "generation", *_FIXED_META)
-        for name in retained:
-            meta.pop(name, None)
-            if name in old_meta:
-                meta[name] = old_meta[name]
-        if meta.get("deletionTimestamp"):
-            # Finalizers can only go once an object is being deleted.
-            previous = old_meta.get("finalizers") or []
-            meta["finalizers"] = [f for f in meta.get("finalizers") or [] if f in previous]
-        new = {
-            "apiVersion": resource.group_version,
-            "kind": resource.kind,
-            "metadata": meta,
-            **{k: v for k, v in content.items() if k not in HEAD},
-        }
-        if "status" in resource.subresources:
-            new.pop("status", None)
-            if "status" in old:
-                new["status"] = old["status"]
-        new = self.admission.completed(resource, new, old)
-        has_generation = resource.is_custom or resource.path in _WITH_GENERATION
-        if has_generation and _without_meta(new) != _without_meta(old):
-            new["metadata"]["generation"] = int(old_meta.get("generation", 0)) + 1
-        return new
+        return ApiAnswer(200, body)
 
     def _patch(self, request: ApiRequest, resource: ResourceKind, target: RequestPath) -> ApiAnswer:
+        kind = request.content_type.partition(";")[0]
+        patches.require_type(kind, is_custom=resource.is_custom)
+        check_write(request)
         old = self.store.get(resource.path, target.key)
-        if request.content_type.startswith("application/apply-patch"):
+        if kind == patches.APPLY_PATCH:
             return self._apply(request, resource, target, old)
+        content = patches.decode(request.body)
         if old is None:
             raise errors.not_found(resource.subject(target.name))
         original = scale_of(old) if target.subresource == "scale" else old
-        content = bodies.decode(request)
-        match request.content_type.partition(";")[0]:
-            case patches.JSON_PATCH:
-                new = patches.patch_json(original, content)
-            case patches.MERGE_PATCH:
-                new = patches.merge(original, content)
-            case patches.STRATEGIC_PATCH if not resource.is_custom:
-                new = patches.merge_strategic(original, content)
-            case other:
-                types = ", ".join((patches.JSON_PATCH, patches.MERGE_PATCH, patches.APPLY_PATCH))
-                message = (
-                    f"the body of the request was in an unknown format - accepted media types "
-                    f"include: {types}"
-                )
-                raise ApiRefusal(415, "UnsupportedMediaType", f"{message} (not {other})")
-        new = bodies.typed(new, resource, target.subresource)
-        meta = new.setdefault("metadata", {})
-        stated = content.get("metadata") if isinstance(content, dict) else None
-        if not (stated or {}).get("resourceVersion") and not isinstance(content, list):
-            meta["resourceVersion"] = old["metadata"]["resourceVersion"]
+        patched = patches.patched(original, content, kind)
+        new = bodies.typed_patched(patched, resource, target.subresource)
+        self._check_fields(request, resource, new)
+        contents.require_name(new, target)
+        contents.require_namespace(new, resource, target)
         if target.subresource == "scale":
-            return self._replace(request, resource, target, old, _scaled(old, new), scale=True)
+            return self._replace(
+                request, resource, target, old, contents.scaled(old, new), scale=True
+            )
         return self._replace(request, resource, target, old, new)
 
     def _apply(
         self, request: ApiRequest, resource: ResourceKind, target: RequestPath, old: Object | None
     ) -> ApiAnswer:
-        if not request.query.get("fieldManager"):
-            raise bad_request(
-                "PatchOptions.meta.k8s.io is invalid: fieldManager: Required value: is required "
-                "for apply patch"
-            )
-        content = bodies.decode_object(request, resource)
-        for name, expected in (("apiVersion", resource.group_version), ("kind", resource.kind)):
-            if content.get(name) != expected:
-                raise bad_request(f"invalid object type: {name} must be {expected}")
+        content = bodies.decode_applied(request, resource)
+        typed_patches.check(content, self.admission.schema_of(resource))
+        content = bodies.typed(content, resource)
+        if old is not None:
+            content = bodies.without_nulls(content)
         if content.get("metadata", {}).get("managedFields"):
             raise bad_request("metadata.managedFields must be nil")
         manager = request.query["fieldManager"]
         if old is None:
             if target.subresource:
                 raise errors.not_found(resource.subject(target.name))
-            content["metadata"] = {**content.get("metadata", {}), "name": target.name}
+            content["metadata"] = {"name": target.name, **content.get("metadata", {})}
+            contents.require_name(content, target)
+            contents.require_namespace(content, resource, target)
+            subject, uid = resource.subject(target.name), content["metadata"].get("uid")
+            contents.check_version(resource, subject, contents.version_of(content), None)
+            if uid:
+                text = f"the provided object specified uid {uid}, and no existing object was found"
+                raise errors.conflict(subject, f"uid mismatch: {text}")
+            if target.namespace:
+                self._require_namespace(target.namespace)
             return self._store_new(request, resource, target.key, content, manager=manager)
         owner = Manager(manager, "Apply", resource.group_version, target.subresource)
         if target.subresource == "status":
@@ -403,8 +396,9 @@ class ApiServer:
             self.timestamp(),
             is_forced=is_forced,
         )
-        if stated.get("resourceVersion"):
-            merged["metadata"]["resourceVersion"] = stated["resourceVersion"]
+        merged["metadata"] |= {k: v for k, v in stated.items() if k in contents.STATED}
+        contents.require_name(merged, target)
+        contents.require_namespace(merged, resource, target)
         entries = merged["metadata"].pop("managedFields", [])
         return self._replace(request, resource, target, old, merged, entries=entries)
 
@@ -440,89 +434,8 @@ class ApiServer:
 
 _NAMESPACES: Final = "/api/v1/namespaces"
 _NODES: Final = "/api/v1/nodes"
-_WITH_GENERATION: Final = frozenset(
-    {
-        "/api/v1/pods",
-        "/apis/batch/v1/jobs",
-        "/apis/apps/v1/deployments",
-        "/apis/apps/v1/replicasets",
-        "/apis/apps/v1/statefulsets",
-        "/apis/policy/v1/poddisruptionbudgets",
-        "/apis/scheduling.k8s.io/v1/priorityclasses",
-        "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
-        "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
-        "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies",
-        "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings",
-        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
-    }
-)
-
-
-def _content(request: ApiRequest, resource: ResourceKind, subresource: str) -> Object:
-    content = bodies.decode_object(request, resource, subresource)
-    kind, version = content.get("kind"), content.get("apiVersion")
-    is_scale = kind == "Scale"
-    if kind and kind != resource.kind and not is_scale:
-        raise bad_request(
-            f'{kind} in version "{version}" cannot be handled as a {resource.kind}: '
-            "converting (v1) to (v1): unknown conversion"
-            if not resource.is_custom
-            else f"the object provided is unrecognized (must be of type {resource.kind})"
-        )
-    if version and version != resource.group_version and not is_scale:
-        raise bad_request(
-            f"the API version in the data ({version}) does not match the expected API version "
-            f"({resource.group_version})"
-        )
-    return content
-
-
-def _unnamed(resource: ResourceKind) -> ApiRefusal:
-    faults = Faults()
-    faults.required("metadata.name", "name or generateName is required")
-    return errors.invalid(resource.subject(""), faults.causes)
-
-
-def _scaled(old: Object, scale: Object) -> Object:
-    spec = scale.get("spec") or {}
-    meta = dict(old["metadata"])
-    version = (scale.get("metadata") or {}).get("resourceVersion")
-    if version:
-        meta["resourceVersion"] = version
-    return {
-        **old,
-        "metadata": meta,
-        "spec": {**old["spec"], "replicas": spec.get("replicas", 0)},
-    }
 
 
 def _uid(chance: random.Random) -> str:
     bits = f"{chance.getrandbits(128):032x}"
     return "-".join((bits[:8], bits[8:12], "4" + bits[13:16], "a" + bits[17:20], bits[20:]))
-
-
-def _without_meta(obj: Object) -> Object:
-    return {k: v for k, v in obj.items() if k not in ("metadata", "status")}
-
-
-def _verb(request: ApiRequest, target: RequestPath) -> str:
-    if request.method == "GET":
-        if request.is_watch:
-            return "watch"
-        return "get" if target.name else "list"
-    if request.method == "DELETE" and not target.name:
-        return "deletecollection"
-    verbs = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
-    return verbs.get(request.method, request.method.lower())
-
-
-def _unauthorized(
-    user: ApiUser, verb: str, resource: ResourceKind, target: RequestPath
-) -> ApiRefusal:
-    plural = f"{resource.plural}/{target.subresource}" if target.subresource else resource.plural
-    where = f'in the namespace "{target.namespace}"' if target.namespace else "at the cluster scope"
-    text = (
-        f'User "{user.name}" cannot {verb} resource "{plural}" in API group '
-        f'"{resource.group}" {where}'
-    )
-    return errors.forbidden(resource.subject(target.name), text)

@@ -29,7 +29,8 @@ def test_a_definition_serves_its_kind_while_it_exists() -> None:
     define_all(api)
     job = done(api, "POST", JOBS, a_job())
     assert job["spec"]["runPolicy"]["backoffLimit"] == 3
-    done(api, "POST", QUEUES, {"metadata": {"name": "q"}, "spec": {}})
+    head = {"apiVersion": "bireme.dev/v1alpha1", "kind": "Queue"}
+    done(api, "POST", QUEUES, {**head, "metadata": {"name": "q"}, "spec": {}})
     done(api, "DELETE", f"{kinds.DEFINITIONS}/queues.bireme.dev")
     assert ask(api, "GET", QUEUES).code == 404
     (definition,) = (crd.definition(kind) for kind in crd.KINDS if kind.plural == "queues")
@@ -42,8 +43,10 @@ def test_schema_and_rules_of_a_kind_refuse_in_the_words_of_the_server() -> None:
     define_all(api)
     typed = ask(api, "POST", JOBS, a_job(replicas="two"))
     assert typed.body["message"] == (
-        'TrainingJob.bireme.dev "j" is invalid: spec.tasks[0].replicas: Invalid value: "string": '
-        'spec.tasks[0].replicas in body must be of type integer: "string"'
+        'TrainingJob.bireme.dev "j" is invalid: [spec.tasks[0].replicas: Invalid value: "string": '
+        'spec.tasks[0].replicas in body must be of type integer: "string", <nil>: Invalid value: '
+        "null: some validation rules were not checked because the object was invalid; correct the "
+        "existing errors to complete validation]"
     )
     ruled = ask(api, "POST", JOBS, a_job(replicas=2, minReplicas=3))
     assert ruled.code == 422

@@ -198,7 +198,7 @@ def test_subresources_that_are_not_mutated_are_refused_by_name() -> None:
     path = "/apis/apps/v1/namespaces/default/deployments"
     done(api, "POST", path, {"metadata": {"name": "d"}, "spec": {**spec, "template": template}})
     put_policy(api, "all", configuration("Object{}"), resource="*/*")
-    scale = {"spec": {"replicas": 2}}
+    scale = {"metadata": {"name": "d"}, "spec": {"replicas": 2}}
     answer = ask(api, "PUT", f"{path}/d/scale", scale)
     assert answer.code == 501
     assert (

@@ -104,6 +104,40 @@ def test_a_patch_of_an_unknown_form_is_refused() -> None:
     assert ask(api, "PATCH", f"{MAPS}/m", {}, content_type="text/plain").code == 415
 
 
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"color": "red"}, ".spec.color: field not declared in schema"),
+        ({"containers": {}}, ".spec.containers: expected list, got {}"),
+        ({"priority": "high"}, '.spec.priority: expected numeric (int or float), got "high"'),
+    ],
+)
+def test_an_applied_object_has_the_types_of_its_kind(spec: Object, words: str) -> None:
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "q"}, "spec": spec}
+    content_type = "application/apply-patch+yaml"
+    answer = ask(
+        an_api(), "PATCH", f"{PODS}/q", body, content_type=content_type, fieldManager="ann"
+    )
+    assert answer.code == 500
+    assert answer.body["message"] == (
+        f"failed to create typed patch object (/q; /v1, Kind=Pod): {words}"
+    )
+
+
+def test_a_replacement_adds_a_field_that_an_object_lacks() -> None:
+    operations = [{"op": "replace", "path": "/spec/new", "value": 1}]
+    assert patches.patch_json({"spec": {}}, operations) == {"spec": {"new": 1}}
+    with pytest.raises(ApiRefusal, match="the server rejected our request"):
+        patches.patch_json({"spec": {}}, [{"op": "replace", "path": "/a/b", "value": 1}])
+
+
+def test_a_field_that_an_object_lacks_is_null_in_tests() -> None:
+    missing = [{"op": "test", "path": "/metadata/annotations", "value": None}]
+    assert patches.patch_json({"metadata": {}}, missing) == {"metadata": {}}
+    with pytest.raises(ApiRefusal, match="the server rejected our request"):
+        patches.patch_json({"metadata": {"annotations": {}}}, missing)
+
+
 def test_apply_leaves_the_items_of_others_in_their_places() -> None:
     def pod(*names: str) -> Object:
         return a_pod(containers=[{"name": name, "image": "i"} for name in names])
