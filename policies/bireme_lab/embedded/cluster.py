@@ -18,6 +18,8 @@ from bireme_lab.embedded.api.resources import ResourceKinds, custom_resources
 from bireme_lab.embedded.api.server import ApiServer
 from bireme_lab.embedded.api.store import StoreChange
 from bireme_lab.embedded.builtin import pod_verbs
+from bireme_lab.embedded.builtin.accounts import account_admission
+from bireme_lab.embedded.builtin.advice import ADVICE
 from bireme_lab.embedded.builtin.kinds import behaviours
 from bireme_lab.embedded.builtin.limit_ranges import default_limits, limit_admission
 from bireme_lab.embedded.builtin.policies import PolicyAdmission, check_rules
@@ -56,11 +58,13 @@ _NOBODY: Final[Mapping[str, ApiUser]] = {}
 
 def make_api(now: Callable[[], float], users: Mapping[str, ApiUser] = _NOBODY) -> ApiServer:
     """Return an API server with Kubernetes' kinds, its first objects, and definitions at work."""
-    api = ApiServer(now, ResourceKinds(kinds.KINDS), admission=Admission(behaviours()))
+    admission = Admission(behaviours(), advice=ADVICE)
+    api = ApiServer(now, ResourceKinds(kinds.KINDS), admission=admission)
     rights = Rights(api.store)
     api.authorizer = rights.authorize
     policies = PolicyAdmission(api.store, api.resources, rights, api.admission.schema_of)
     api.admission.mutators += [
+        account_admission(api.store),
         default_limits(api.store),
         priority_admission(api.store),
         policies.mutate,

@@ -9,9 +9,11 @@ from bireme_lab.embedded.api.errors import Faults, Object
 from bireme_lab.embedded.api.object_selectors import matches_labels
 from bireme_lab.embedded.builtin import admission_policies, definitions, jobs, limit_ranges, quotas
 from bireme_lab.embedded.builtin.plain import Complete, PlainBehaviour, Validate, filled
-from bireme_lab.embedded.builtin.pods import PodBehaviour, complete_spec, validate_spec
+from bireme_lab.embedded.builtin.pods import PodBehaviour, complete_template, validate_spec
+from bireme_lab.embedded.builtin.priorities import SYSTEM_CLASSES
 
 _NAME_LABEL: Final = "kubernetes.io/metadata.name"
+_PREEMPTION: Final = ("PreemptLowerPriority", "Never")
 _HIGHEST_CLASS: Final = 1_000_000_000
 
 
@@ -89,11 +91,21 @@ def _priority_class(obj: Object, _: Object | None) -> Object:
 
 def _check_priority_class(obj: Object, old: Object | None, faults: Faults) -> None:
     name, value = obj["metadata"]["name"], obj["value"]
-    if not name.startswith("system-") and value > _HIGHEST_CLASS:
+    if old is None and name.startswith("system-") and name not in SYSTEM_CLASSES:
+        text = (
+            "priority class names with 'system-' prefix are reserved for system use only. error: "
+            f"{name} is not a known system priority class"
+        )
+        faults.forbidden("metadata.name", text)
+    elif name not in SYSTEM_CLASSES and value > _HIGHEST_CLASS:
         text = f"maximum allowed value of a user defined priority is {_HIGHEST_CLASS}"
         faults.forbidden("value", text)
+    if obj["preemptionPolicy"] not in _PREEMPTION:
+        faults.unsupported("preemptionPolicy", obj["preemptionPolicy"], _PREEMPTION)
     if old is not None and old["value"] != value:
-        faults.invalid("value", value, "field is immutable")
+        faults.forbidden("value", "may not be changed in an update.")
+    if old is not None and old["preemptionPolicy"] != obj["preemptionPolicy"]:
+        faults.invalid("preemptionPolicy", obj["preemptionPolicy"], "field is immutable")
 
 
 def _replicas(obj: Object, old: Object | None) -> Object:
@@ -102,7 +114,7 @@ def _replicas(obj: Object, old: Object | None) -> Object:
     if obj["kind"] == "StatefulSet":
         spec = filled(spec, podManagementPolicy="OrderedReady", revisionHistoryLimit=10)
     template = spec.get("template") or {}
-    template = {**template, "spec": complete_spec(template.get("spec") or {})}
+    template = complete_template(template)
     status = {} if old is None else obj.get("status") or {}
     return {**obj, "spec": {**spec, "template": template}, "status": status or {"replicas": 0}}
 

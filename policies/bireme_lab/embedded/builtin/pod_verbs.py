@@ -4,13 +4,21 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from bireme_lab.embedded.api import bodies, kinds
-from bireme_lab.embedded.api.errors import ApiRefusal, Object, bad_request, conflict, precondition
+from bireme_lab.embedded.api.errors import (
+    ApiRefusal,
+    Object,
+    bad_request,
+    conflict,
+    other_record,
+    precondition,
+)
 from bireme_lab.embedded.api.requests import ApiAnswer, ApiRequest
 from bireme_lab.embedded.api.resources import ResourceKind
 from bireme_lab.embedded.api.server import ApiServer
 from bireme_lab.embedded.api.store import Key
 from bireme_lab.embedded.controllers.budgets import covered, status_of
 
+_TOPOLOGY: Final = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
 _OK: Final = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
 
 
@@ -53,7 +61,7 @@ def _binding(api: ApiServer) -> Handler:
             "observedGeneration": meta.get("generation", 1),
         }
         new = {
-            **pod,
+            **_with_topology(api, pod, node),
             "spec": {**pod["spec"], "nodeName": node},
             "status": {**status, "conditions": [*others, condition]},
         }
@@ -63,14 +71,30 @@ def _binding(api: ApiServer) -> Handler:
     return bind
 
 
+def _with_topology(api: ApiServer, pod: Object, node: str) -> Object:
+    """Return a pod with the labels of its node's zone and region, as a bound pod gets them."""
+    stored = api.store.get(kinds.NODES, ("", node)) or {"metadata": {}}
+    labels = stored["metadata"].get("labels") or {}
+    copied = {name: labels[name] for name in _TOPOLOGY if name in labels}
+    if not copied:
+        return pod
+    meta = pod["metadata"]
+    return {**pod, "metadata": {**meta, "labels": {**(meta.get("labels") or {}), **copied}}}
+
+
 def _eviction(api: ApiServer) -> Handler:
     def evict(request: ApiRequest, resource: ResourceKind, key: Key, pod: Object) -> ApiAnswer:
         body = bodies.decode_object(request, resource, "eviction")
         options = body.get("deleteOptions") or {}
         subject, meta = resource.subject(key[1]), pod["metadata"]
         uid = (options.get("preconditions") or {}).get("uid")
+        if body.get("kind", "Eviction") != "Eviction":
+            text = f'{body["kind"]} in version "v1" cannot be handled as a Eviction'
+            raise bad_request(f"{text}: no conversion is known")
+        if (body.get("metadata") or {}).get("name") != key[1]:
+            raise bad_request("name in URL does not match name in Eviction object")
         if uid and uid != meta["uid"]:
-            raise precondition(subject, "UID", uid, meta["uid"])
+            raise other_record(subject, "UID", uid, meta["uid"])
         phase = (pod.get("status") or {}).get("phase")
         if phase == "Running" and not meta.get("deletionTimestamp"):
             _spend(api, pod)

@@ -8,9 +8,10 @@ from typing import Any, Final
 
 from bireme.kube.quantities import parse_quantity
 from bireme_lab.embedded.amounts import canonical
-from bireme_lab.embedded.api import kinds, models
+from bireme_lab.embedded.api import bodies, kinds, models
 from bireme_lab.embedded.api.errors import Faults, Object
 from bireme_lab.embedded.api.schemas import Schema
+from bireme_lab.embedded.builtin import pod_fields
 from bireme_lab.embedded.builtin.plain import filled
 
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
@@ -24,6 +25,8 @@ _QUANTITY_WORDS: Final = (
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 )
 _MAX_LABEL: Final = 63
+_TEXTS: Final = ("restartPolicy", "dnsPolicy", "schedulerName", "serviceAccountName")
+"""Fields whose empty text means that they are absent."""
 _NATIVE: Final = ("cpu", "memory", "ephemeral-storage")
 _IMMUTABLE_WORDS: Final = (
     "pod updates may not change fields other than `spec.containers[*].image`,"
@@ -52,13 +55,11 @@ class PodBehaviour:
         return models.schema_of(pods)
 
     def complete(self, obj: Object, old: Object | None) -> Object:
-        if old is not None:
-            return obj
-        spec = complete_spec(obj.get("spec") or {})
-        spec = filled(
-            spec, enableServiceLinks=True, serviceAccountName="default", serviceAccount="default"
-        )
+        spec = _complete_pod(complete_spec(obj.get("spec") or {}))
         spec = {**spec, "tolerations": _with_default_tolerations(spec.get("tolerations") or ())}
+        if old is not None:
+            return {**obj, "spec": spec}
+        spec = filled(spec, serviceAccountName="default", serviceAccount="default")
         status: Object = {"phase": "Pending", "qosClass": quality_of(spec)}
         if spec.get("schedulingGates"):
             status["conditions"] = [
@@ -76,9 +77,8 @@ class PodBehaviour:
 
     def validate(self, obj: Object, old: Object | None, faults: Faults) -> None:
         spec = obj.get("spec") or {}
-        if old is None:
-            validate_spec(spec, faults, "spec")
-        elif spec != old["spec"]:
+        validate_spec(spec, faults, "spec")
+        if old is not None and spec != old["spec"]:
             _validate_change(spec, old["spec"], faults)
 
     def grace_seconds(self, obj: Object, desired: int | None) -> int:
@@ -91,8 +91,45 @@ class PodBehaviour:
         return int(grace) if previous is None else min(int(previous), int(grace))
 
 
+def _complete_pod(spec: Object) -> Object:
+    """Return the spec of a pod with the defaults that templates do not have."""
+    spec = filled(spec, enableServiceLinks=True)
+    if spec["terminationGracePeriodSeconds"] < 0:
+        spec = {**spec, "terminationGracePeriodSeconds": 1}
+    for name in ("containers", "initContainers"):
+        if spec.get(name):
+            spec = {**spec, name: [_with_requests(each) for each in spec[name]]}
+    return spec
+
+
+def _with_requests(container: Object) -> Object:
+    """Return a container that requests what it limits and does not request."""
+    resources = container["resources"]
+    if not (limits := resources.get("limits")):
+        return container
+    requests = {**limits, **(resources.get("requests") or {})}
+    return {**container, "resources": {**resources, "requests": requests}}
+
+
+def complete_template(template: Object) -> Object:
+    """Return a template of pods with the defaults of its fields."""
+    completed = {**template, "spec": complete_spec(template.get("spec") or {})}
+    if template.get("metadata"):
+        completed["metadata"] = bodies.plain_metadata(template["metadata"])
+    return completed
+
+
 def complete_spec(spec: Object) -> Object:
     """Return the spec of a pod, or of a template, with the defaults of its fields."""
+    spec = {
+        name: value
+        for name, value in spec.items()
+        if (value != "" or name not in _TEXTS) and (value != [] or name == "containers")
+    }
+    if account := spec.get("serviceAccountName"):
+        spec = filled(spec, serviceAccount=account)
+    if spec.get("volumes"):
+        spec = {**spec, "volumes": [_with_source(each) for each in spec["volumes"]]}
     spec = filled(
         spec,
         restartPolicy="Always",
@@ -107,13 +144,16 @@ def complete_spec(spec: Object) -> Object:
     return spec
 
 
+def _with_source(volume: Object) -> Object:
+    return {**volume, "emptyDir": {}} if set(volume) <= {"name"} else volume
+
+
 def _complete_container(container: Object) -> Object:
-    tag = container.get("image", "").rpartition("/")[2].partition(":")[2]
-    pull = (
-        "Always"
-        if tag in ("", "latest") and "@" not in container.get("image", "")
-        else ("IfNotPresent")
-    )
+    image = container.get("image") or ""
+    tag = image.rpartition("/")[2].partition(":")[2]
+    is_readable = image and image == image.strip()
+    is_latest = is_readable and tag in ("", "latest") and "@" not in image
+    pull = "Always" if is_latest else "IfNotPresent"
     container = filled(
         container,
         resources={},
@@ -121,10 +161,6 @@ def _complete_container(container: Object) -> Object:
         terminationMessagePolicy="File",
         imagePullPolicy=pull,
     )
-    resources = container["resources"]
-    if limits := resources.get("limits"):
-        requests = {**limits, **(resources.get("requests") or {})}
-        container = {**container, "resources": {**resources, "requests": requests}}
     resources = {
         name: {k: canonical(v) for k, v in amounts.items()}
         if name in ("limits", "requests") and isinstance(amounts, dict)
@@ -167,6 +203,7 @@ def quality_of(spec: Object) -> str:
 
 def validate_spec(spec: Object, faults: Faults, path: str) -> None:
     """Add the faults of the spec of a pod, or of a template."""
+    _validate_volumes(spec, faults, path)
     if not spec.get("containers"):
         faults.required(f"{path}.containers")
     names: set[str] = set()
@@ -175,11 +212,7 @@ def validate_spec(spec: Object, faults: Faults, path: str) -> None:
     policies = ("Always", "OnFailure", "Never")
     if spec.get("restartPolicy") not in policies:
         faults.unsupported(f"{path}.restartPolicy", spec.get("restartPolicy"), policies)
-    _validate_volumes(spec, faults, path)
-    for index, toleration in enumerate(spec.get("tolerations") or ()):
-        if toleration.get("operator") not in (None, "", "Exists", "Equal", "Lt", "Gt"):
-            place = f"{path}.tolerations[{index}].operator"
-            faults.unsupported(place, toleration["operator"], ("Equal", "Exists"))
+    pod_fields.check_spec(spec, faults, path)
 
 
 def _containers(spec: Object, path: str) -> Iterator[tuple[str, Object]]:
@@ -193,7 +226,9 @@ def _validate_volumes(spec: Object, faults: Faults, path: str) -> None:
     volumes: set[str] = set()
     for index, volume in enumerate(spec.get("volumes") or ()):
         name = volume.get("name", "")
-        if name in volumes:
+        if not _LABEL.fullmatch(name):
+            faults.invalid(f"{path}.volumes[{index}].name", name, _LABEL_WORDS)
+        elif name in volumes:
             faults.duplicate(f"{path}.volumes[{index}].name", name)
         volumes.add(name)
     for place, container in _containers(spec, path):
@@ -209,14 +244,13 @@ def _validate_container(container: Object, names: set[str], faults: Faults, path
         if not any(cause.path == f"{path}.name" for cause in faults.causes):
             faults.required(f"{path}.name")
     elif len(name) > _MAX_LABEL:
-        faults.invalid(f"{path}.name", name, f"must be no more than {_MAX_LABEL} bytes")
+        faults.invalid(f"{path}.name", name, f"must be no more than {_MAX_LABEL} characters")
     elif not _LABEL.fullmatch(name):
         faults.invalid(f"{path}.name", name, _LABEL_WORDS)
     elif name in names:
         faults.duplicate(f"{path}.name", name)
     names.add(name)
-    if not container.get("image"):
-        faults.required(f"{path}.image")
+    pod_fields.check_container(container, faults, path)
     resources = container.get("resources") or {}
     limits = _validate_amounts(resources.get("limits") or {}, faults, f"{path}.resources.limits")
     requests = resources.get("requests") or {}
@@ -229,7 +263,9 @@ def _validate_amounts(amounts: Object, faults: Faults, path: str) -> dict[str, i
     """Return the amounts that can be read, in units; add the faults of the others."""
     units_by_name = {}
     for resource, amount in amounts.items():
-        place, text = f"{path}[{resource}]", str(amount)
+        place, text = f"{path}[{resource}]", str(canonical(amount))
+        if "/" not in resource and resource not in _NATIVE:
+            _refuse_resource(resource, faults, place)
         if not _QUANTITY.fullmatch(text):
             faults.invalid(place, text, _QUANTITY_WORDS)
             continue
@@ -241,6 +277,13 @@ def _validate_amounts(amounts: Object, faults: Faults, path: str) -> dict[str, i
         if "/" in resource and units != parse_quantity(resource, amount, rounding="down"):
             faults.invalid(place, text, "must be an integer")
     return units_by_name
+
+
+def _refuse_resource(resource: str, faults: Faults, path: str) -> None:
+    if resource.startswith("hugepages-"):
+        return
+    faults.invalid(path, resource, "must be a standard resource type or fully qualified")
+    faults.invalid(path, resource, "must be a standard resource for containers")
 
 
 def _validate_request(
@@ -267,11 +310,17 @@ def _validate_request(
 
 def _validate_change(spec: Object, old: Object, faults: Faults) -> None:
     """Add a fault where a change of a pod touches a field that is fixed."""
+    for group in ("initContainers", "containers"):
+        if len(spec.get(group) or ()) != len(old.get(group) or ()):
+            text = "pod updates may not add or remove containers"
+            faults.forbidden(f"spec.{group}", text)
+            return
     gates, previous = spec.get("schedulingGates") or [], old.get("schedulingGates") or []
-    if any(gate not in previous for gate in gates):
-        faults.forbidden(
-            "spec.schedulingGates", "only deletion is allowed, but found new scheduling gate(s)"
-        )
+    added = [(index, gate["name"]) for index, gate in enumerate(gates) if gate not in previous]
+    for index, name in added:
+        text = f"only deletion is allowed, but found new scheduling gate '{name}'"
+        faults.forbidden(f"spec.schedulingGates[{index}].name", text)
+    if added:
         return
     is_gated = bool(previous)
     if _fixed(spec, is_gated) != _fixed(old, is_gated):
@@ -283,7 +332,6 @@ def _fixed(spec: Mapping[str, Any], is_gated: bool) -> Object:
         "activeDeadlineSeconds",
         "tolerations",
         "schedulingGates",
-        "terminationGracePeriodSeconds",
     }
     if is_gated:
         free |= {"nodeSelector", "affinity"}

@@ -105,7 +105,7 @@ def test_a_budget_stops_the_eviction_that_it_cannot_afford(api: ApiServer) -> No
             'Invalid value: "2": must be less than or equal to cpu limit of 1',
         ),
         ({"limits": {"nvidia.com/gpu": "500m"}}, 'Invalid value: "500m": must be an integer'),
-        ({"limits": {"cpu": "much"}}, "quantities must match the regular expression"),
+        ({"requests": {"gold": "1"}}, "must be a standard resource type or fully qualified"),
     ],
 )
 def test_amounts_that_do_not_go_together_are_refused(
@@ -124,3 +124,54 @@ def test_a_priority_class_becomes_the_priority(api: ApiServer) -> None:
     assert pod["spec"]["priority"] == 7
     answer = ask(api, "POST", PODS, a_pod("q", priorityClassName="none"))
     assert "no PriorityClass with name none was found" in answer.body["message"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"activeDeadlineSeconds": 0}, "must be between 1 and 2147483647, inclusive"),
+        ({"dnsPolicy": "None"}, "must provide `dnsConfig` when `dnsPolicy` is None"),
+        ({"nodeSelector": {"a": "b c"}}, 'spec.nodeSelector: Invalid value: "b c": a valid label'),
+        ({"tolerations": [{"key": "a", "operator": "Exists", "value": "b"}]}, "must be empty when"),
+        ({"tolerations": [{"operator": "Like"}]}, "operator must be Exists when `key` is empty"),
+        ({"schedulingGates": [{"name": "a"}, {"name": "a"}]}, 'Gates[1]: Duplicate value: "a"'),
+        ({"volumes": [{"name": "Bad"}]}, 'spec.volumes[0].name: Invalid value: "Bad"'),
+        ({"serviceAccountName": "nobody"}, 'serviceaccount "nobody" not found'),
+    ],
+)
+def test_fields_of_pods_are_checked(api: ApiServer, spec: Object, words: str) -> None:
+    answer = ask(api, "POST", PODS, a_pod(**spec))
+    assert answer.code in (403, 422)
+    assert words in answer.body["message"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"image": " spaced "}, "must not have leading or trailing whitespace"),
+        ({"imagePullPolicy": "Sometimes"}, 'Unsupported value: "Sometimes"'),
+        ({"ports": [{"containerPort": 70_000}]}, "must be between 1 and 65535, inclusive"),
+        ({"env": [{"name": "1=2"}]}, "a valid environment variable name must consist only of"),
+    ],
+)
+def test_fields_of_containers_are_checked(api: ApiServer, fields: Object, words: str) -> None:
+    answer = ask(api, "POST", PODS, a_pod(containers=[{"name": "c", "image": "x", **fields}]))
+    assert answer.code == 422
+    assert words in answer.body["message"]
+
+
+def test_a_pod_whose_last_gate_goes_has_no_gates(api: ApiServer) -> None:
+    done(api, "POST", PODS, a_pod(schedulingGates=[{"name": "a"}]))
+    operations = [{"op": "remove", "path": "/spec/schedulingGates/0"}]
+    pod = done(api, "PATCH", f"{PODS}/p", operations, content_type="application/json-patch+json")
+    assert "schedulingGates" not in pod["spec"]
+
+
+def test_a_bound_pod_has_the_zone_of_its_node(api: ApiServer) -> None:
+    labels = {"topology.kubernetes.io/zone": "z", "other": "label"}
+    done(api, "POST", "/api/v1/nodes", {"metadata": {"name": "n", "labels": labels}})
+    done(api, "POST", PODS, a_pod())
+    done(api, "POST", f"{PODS}/p/binding", {"metadata": {"name": "p"}, "target": {"name": "n"}})
+    assert done(api, "GET", f"{PODS}/p")["metadata"]["labels"] == {
+        "topology.kubernetes.io/zone": "z"
+    }
