@@ -74,6 +74,8 @@ class Jobs:
         pods = self.client.objects(kinds.PODS)
         own = [pod for pod in pods if (controller_of(pod) or {}).get("uid") == uid]
         self._count_ended(job, status)
+        if job["spec"].get("completionMode") == "Indexed":
+            _set_completed(status, own)
         active = [p for p in own if not is_ended(p) and not is_leaving(p)]
         if job["spec"].get("suspend"):
             self._suspend(active, status, now)
@@ -103,8 +105,8 @@ class Jobs:
             self._delete(pod)
         if not _has(status, "Suspended", "True"):
             _set(status, "Suspended", "True", "JobSuspended", "Job suspended", now)
-        status.pop("startTime", None)
-        status.pop("active", None)
+        for name in ("startTime", "active", "ready"):
+            status.pop(name, None)
 
     def _finish(self, job: Object, active: list[Object], status: Object, now: str) -> bool:
         """End a Job that has failed too often, or has all its completions."""
@@ -113,14 +115,16 @@ class Jobs:
             for pod in active:
                 self._delete(pod)
             text = "Job has reached the specified backoff limit"
-            _set(status, "Failed", "True", "BackoffLimitExceeded", text, now)
+            for kind in ("FailureTarget", "Failed"):
+                _set(status, kind, "True", "BackoffLimitExceeded", text, now)
             status.pop("active", None)
             return True
         completions = spec.get("completions")
         if not (succeeded >= completions if completions is not None else succeeded and not active):
             return False
         text = "Reached expected number of succeeded pods"
-        _set(status, "Complete", "True", "CompletionsReached", text, now)
+        for kind in ("SuccessCriteriaMet", "Complete"):
+            _set(status, kind, "True", "CompletionsReached", text, now)
         status |= {"completionTime": now, "ready": 0}
         status.pop("active", None)
         return True
@@ -146,8 +150,6 @@ class Jobs:
             taken = {_index(pod) for pod in active} | done
             free = (i for i in range(completions or 0) if str(i) not in taken)
             indices = list(islice(free, max(0, missing)))
-            if done:
-                status["completedIndexes"] = _ranges(sorted(int(i) for i in done if i))
         for index in indices:
             self._create(job, index)
         for pod in active[parallelism:]:
@@ -221,6 +223,15 @@ def _is_ignored(job: Object, pod: Object) -> bool:
     return False
 
 
+def _set_completed(status: Object, pods: list[Object]) -> None:
+    """Write down the indexes whose pods have succeeded."""
+    indexes = sorted(
+        {int(_index(pod)) for pod in pods if phase(pod) == "Succeeded" and _index(pod)}
+    )
+    if indexes:
+        status["completedIndexes"] = _ranges(indexes)
+
+
 def _index(pod: Object) -> str:
     return str((pod["metadata"].get("annotations") or {}).get(_INDEX, ""))
 
@@ -232,7 +243,10 @@ def _ranges(numbers: list[int]) -> str:
             parts[-1].append(number)
         else:
             parts.append([number])
-    return ",".join(str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in parts)
+    # As Kubernetes writes them: two numbers are no range.
+    return ",".join(
+        ",".join(map(str, part)) if len(part) < 3 else f"{part[0]}-{part[-1]}" for part in parts
+    )
 
 
 def _has(status: Object, kind: str, word: str) -> bool:

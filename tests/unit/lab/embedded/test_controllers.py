@@ -7,6 +7,7 @@ import aiohttp
 
 from bireme_lab.embedded.api.errors import Object
 from bireme_lab.embedded.cluster import EmbeddedCluster, put
+from bireme_lab.embedded.controllers import jobs
 from bireme_lab.embedded.fake_nodes import fake_nodes
 from tests.unit.lab.embedded.requests import PODS, a_pod, ask, done
 
@@ -51,6 +52,34 @@ def test_a_deleted_pod_of_a_job_counts_as_failed_and_is_replaced() -> None:
             await until(
                 cluster, lambda: done(cluster.api, "GET", f"{JOBS}/j")["status"].get("failed") == 1
             )
+
+    asyncio.run(course())
+
+
+def test_two_indexes_are_no_range() -> None:
+    assert jobs._ranges([0, 1, 3, 5, 6, 7]) == "0,1,3,5-7"
+
+
+def test_an_ended_indexed_job_says_which_indexes_are_done_and_by_both_conditions() -> None:
+    async def course() -> None:
+        async with EmbeddedCluster() as cluster:
+            put(cluster.api, "/api/v1/nodes", fake_nodes(1, racks=1)[0])
+            template = {
+                "metadata": {"annotations": {"fake.bireme.dev/duration": "1ms"}},
+                "spec": {**a_pod()["spec"], "restartPolicy": "Never"},
+            }
+            spec = {"completionMode": "Indexed", "completions": 3, "parallelism": 3}
+            job = {"metadata": {"name": "j"}, "spec": {**spec, "template": template}}
+            put(cluster.api, JOBS, job)
+
+            def status() -> Object:
+                found: Object = done(cluster.api, "GET", f"{JOBS}/j").get("status") or {}
+                return found
+
+            await until(cluster, lambda: "completionTime" in status())
+            assert status()["completedIndexes"] == "0-2"
+            kinds = [condition["type"] for condition in status()["conditions"]]
+            assert kinds == ["SuccessCriteriaMet", "Complete"]
 
     asyncio.run(course())
 
