@@ -92,6 +92,11 @@ class Recorder:
     def elapsed_seconds(self) -> float:
         return time.monotonic() - self._began
 
+    @property
+    def count(self) -> int:
+        """Number of records up to now."""
+        return len(self._records)
+
     def records(self) -> list[Record]:
         with self._lock:
             return list(self._records)

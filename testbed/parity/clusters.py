@@ -1,0 +1,102 @@
+"""The two clusters: a real control plane and an embedded one, with equal nodes, chart and Bireme.
+
+Bireme's programs act as the accounts that the chart gives them, on both.
+"""
+
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from http import HTTPStatus
+from pathlib import Path
+from typing import Final
+
+import yaml
+
+from bireme_lab.embedded.fake_nodes import fake_nodes
+from bireme_lab.embedded.installation import NAMESPACE, EmbeddedInstallation, chart
+from testbed.controlplane.api import kubeconfig
+from testbed.controlplane.cluster import Cluster
+from testbed.controlplane.errors import ControlPlaneError
+from testbed.controlplane.stack import SCHEDULER_CONFIG, BiremeStack
+from testbed.parity.lockstep import Lockstep
+from testbed.parity.played_cluster import PlayedCluster
+from testbed.parity.scripts.script import DEFAULT_QUEUE
+from testbed.scenario.clusters import PATIENT, gpu_cluster
+from testbed.scenario.manifests import Manifest, queue
+
+_NODES: Final = 2
+_GPUS: Final = 8
+_NOT_JUDGED: Final = {"job-lost": "scripts delete jobs in every phase"}
+_ACCOUNTS: Final = {
+    "operator-a": "bireme-operator",
+    "extender": "bireme-scheduler",
+    "kube-scheduler": "bireme-scheduler",
+}
+"""By program, the account that it acts as."""
+_TOKEN_SECONDS: Final = 24 * 3600
+
+
+@asynccontextmanager
+async def both_clusters() -> AsyncIterator[Lockstep]:
+    """Start both clusters, with two nodes of eight GPUs and the queue ``default`` each."""
+    async with real_cluster() as real, embedded_cluster() as embedded:
+        yield Lockstep(real, embedded)
+
+
+@asynccontextmanager
+async def real_cluster() -> AsyncIterator[PlayedCluster]:
+    """Start a real control plane with the chart, and Bireme's programs on it."""
+    async with AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="parity-")))
+        cluster = stack.enter_context(_real_installation(folder))
+        yield await stack.enter_async_context(PlayedCluster.open("real", cluster.kubeconfig))
+
+
+@asynccontextmanager
+async def embedded_cluster() -> AsyncIterator[PlayedCluster]:
+    """Start an embedded cluster as ``bireme try`` does."""
+    nodes = fake_nodes(_NODES, _GPUS, racks=_NODES)
+    async with (
+        EmbeddedInstallation(nodes=nodes, manifests=[queue(DEFAULT_QUEUE)]) as installation,
+        PlayedCluster.open("embedded", installation.kubeconfig) as embedded,
+    ):
+        yield embedded
+
+
+@contextmanager
+def _real_installation(folder: Path) -> Iterator[Cluster]:
+    with gpu_cluster("parity", _NODES, _GPUS, not_judged=_NOT_JUDGED) as cluster:
+        for manifest in chart():
+            _create(cluster, manifest)
+        credentials = {
+            program: _credentials(cluster, account, folder / f"{program}.yaml")
+            for program, account in _ACCOUNTS.items()
+        }
+        settings = {"BIREME_LEASE_NAMESPACE": NAMESPACE}
+        scheduler = yaml.safe_load(SCHEDULER_CONFIG.read_text())
+        scheduler["leaderElection"]["resourceNamespace"] = NAMESPACE
+        with BiremeStack(
+            cluster, folder / "real", settings, credentials, scheduler, PATIENT
+        ) as programs:
+            programs.start()
+            yield cluster
+
+
+def _create(cluster: Cluster, manifest: Manifest) -> None:
+    """Create an object of the chart, unless it is there."""
+    done = cluster.kubectl("create", "-f", "-", input=yaml.safe_dump(manifest), check=False)
+    if "AlreadyExists" not in done and " created" not in done:
+        raise ControlPlaneError(f"the real cluster does not take the chart: {done}")
+
+
+def _credentials(cluster: Cluster, account: str, path: Path) -> Path:
+    """Write the kubeconfig of an account of the chart."""
+    place = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account}/token"
+    head = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"}
+    body = {**head, "spec": {"expirationSeconds": _TOKEN_SECONDS}}
+    reply = cluster.api.request("POST", place, body)
+    if reply.status != HTTPStatus.CREATED:
+        raise ControlPlaneError(f"{account} gets no token: {reply.status} {reply.body[:500]!r}")
+    server = yaml.safe_load(cluster.kubeconfig.read_text())["clusters"][0]["cluster"]
+    path.write_text(yaml.safe_dump(kubeconfig(server, {"token": reply.json()["status"]["token"]})))
+    return path

@@ -1,0 +1,1 @@
+"""Scripts of requests, drawn by a seed: each is about one namespace and its own shared objects."""
