@@ -148,6 +148,11 @@ STEPS: Final = (
         ("python", "-m", "benchmarks.differential"),
     ),
     Step(
+        "parity",
+        "random scripts on a real and on an embedded cluster, 200 seeds",
+        ("python", "-m", "testbed.parity", "--seeds", "0:200"),
+    ),
+    Step(
         "restarts",
         "10,000 starts of one job: nothing grows",
         ("python", "-m", "pytest", "-q", "tests/simulation/test_restarts.py"),
