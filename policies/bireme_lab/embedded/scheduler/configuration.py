@@ -47,7 +47,7 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """What a scheduler serves.
+    """The profiles and extenders of a scheduler.
 
     Attributes:
         lease: Namespace and name of the Lease that its leader holds; None without an election.
