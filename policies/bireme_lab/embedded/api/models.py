@@ -16,6 +16,7 @@ from typing import Any, Final, Union, get_args, get_origin
 import msgspec
 from pydantic import BaseModel, StrictStr, ValidationError, create_model
 
+from bireme_lab.embedded.amounts import QUANTITY, QUANTITY_WORDS
 from bireme_lab.embedded.api import list_types
 from bireme_lab.embedded.api.errors import shown
 from bireme_lab.embedded.api.resources import ResourceKind
@@ -32,7 +33,6 @@ _AMOUNTS: Final = (
     *("limits", "requests", "capacity", "allocatable", "hard", "used", "overhead"),
     *("max", "min", "default", "defaultRequest", "maxLimitRequestRatio"),
 )
-_QUANTITY: Final = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?\d+)?")
 _SHORT: Final = (
     *("value", "parallelism", "completions", "backoffLimit", "replicas", "priority"),
     *("containerPort", "hostPort", "weight"),
@@ -91,13 +91,17 @@ class TypeFault:
 
     Attributes:
         types: Names of the types that it may have.
+        words: The server's own words for it, if it has some.
     """
 
     path: str
     types: tuple[str, ...]
     value: Any
+    words: str = ""
 
     def __str__(self) -> str:
+        if self.words:
+            return self.words
         return f"{self.path} must be {' or '.join(self.types)}, not {shown(self.value)}"
 
 
@@ -126,9 +130,9 @@ def amount_faults(value: Any, path: str = "") -> Iterator[TypeFault]:
             yield TypeFault(place, ("a number of 32 bits",), each)
         if name in _AMOUNTS and isinstance(each, dict):
             for resource, amount in each.items():
-                if isinstance(amount, str) and not _QUANTITY.fullmatch(amount):
-                    kinds = ("a quantity such as 500m or 2Gi",)
-                    yield TypeFault(f"{place}.{resource}", kinds, amount)
+                if isinstance(amount, str) and not QUANTITY.fullmatch(amount):
+                    path = f"{place}.{resource}"
+                    yield TypeFault(path, ("a quantity",), amount, QUANTITY_WORDS)
         else:
             yield from amount_faults(each, place)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from bireme_lab.embedded.amounts import canonical, parse_amounts
+from bireme_lab.embedded.amounts import QUANTITY_WORDS, canonical, parse_amounts
 from bireme_lab.embedded.api import models
 from bireme_lab.embedded.api.errors import Faults, Object, bad_request
 from bireme_lab.embedded.api.resources import ResourceKind
@@ -48,9 +48,6 @@ def canonical_quantities(kind: str, quantities: Mapping[str, Any]) -> Object:
     try:
         parse_amounts(quantities)
     except ValueError:
-        text = (
-            f'{kind} in version "v1" cannot be handled as a {kind}: quantities must match the '
-            "regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
-        )
+        text = f'{kind} in version "v1" cannot be handled as a {kind}: {QUANTITY_WORDS}'
         raise bad_request(text) from None
     return {name: canonical(quantity) for name, quantity in quantities.items()}

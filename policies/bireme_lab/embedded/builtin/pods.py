@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from bireme.kube.quantities import parse_quantity
-from bireme_lab.embedded.amounts import canonical
+from bireme_lab.embedded.amounts import QUANTITY, QUANTITY_WORDS, canonical
 from bireme_lab.embedded.api import bodies, kinds, models
 from bireme_lab.embedded.api.errors import Faults, Object
 from bireme_lab.embedded.api.schemas import Schema
@@ -19,10 +19,6 @@ _LABEL_WORDS: Final = (
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and "
     "must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used "
     "for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
-)
-_QUANTITY: Final = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?\d+)?")
-_QUANTITY_WORDS: Final = (
-    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 )
 _MAX_LABEL: Final = 63
 _TEXTS: Final = ("restartPolicy", "dnsPolicy", "schedulerName", "serviceAccountName")
@@ -266,8 +262,8 @@ def _validate_amounts(amounts: Object, faults: Faults, path: str) -> dict[str, i
         place, text = f"{path}[{resource}]", str(canonical(amount))
         if "/" not in resource and resource not in _NATIVE:
             _refuse_resource(resource, faults, place)
-        if not _QUANTITY.fullmatch(text):
-            faults.invalid(place, text, _QUANTITY_WORDS)
+        if not QUANTITY.fullmatch(text):
+            faults.invalid(place, text, QUANTITY_WORDS)
             continue
         if text.startswith("-"):
             faults.invalid(place, text, "must be greater than or equal to 0")
