@@ -51,7 +51,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="controlplane", description="A real Kubernetes control plane without Docker."
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    building = commands.add_parser("build", help="compile and cache what a cluster needs")
+    building = commands.add_parser("build", help="collect and cache what a cluster needs")
     building.add_argument(
         "--helm", action="store_true", help="Helm as well, for tests of the chart"
     )

@@ -1,8 +1,9 @@
-"""Builds the control plane's seven binaries and those of other bundles, once, and caches them.
+"""Collects the control plane's seven binaries and those of other bundles, once, and caches them.
 
-Each wrapper module under ``go/`` pins one project and every sum it needs; the cache folder's name
-has a hash of modules and flags. A build goes to a partial folder that is renamed when complete,
-under a file lock; one that was broken off goes on with the module it had reached.
+Programs that this machine has come first; what remains is compiled. Each
+wrapper module under ``go/`` pins one project and every sum it needs; the cache folder's name has a
+hash of modules and flags. A build goes to a partial folder that is renamed when complete, under a
+file lock; one that was broken off goes on with the module it had reached.
 """
 
 import fcntl
@@ -24,6 +25,7 @@ from typing import Final
 
 from testbed.controlplane.compiling import LIST, Progress, Report, minutes, packages, run_build
 from testbed.controlplane.errors import ControlPlaneError, tail
+from testbed.controlplane.installed import Program, copy_installed
 from testbed.controlplane.waiting import wait_until
 
 # --- the Go toolchain ---------------------------------------------------------------------------
@@ -222,6 +224,8 @@ def module_version(module: str, path: str) -> str:
 
 
 KUBERNETES_VERSION: Final = module_version("kubernetes", "k8s.io/kubernetes")
+_ETCD: Final = "go.etcd.io/etcd/server/v3"
+_KWOK: Final = "sigs.k8s.io/kwok"
 
 
 def _kubernetes(name: str, module: str = "kubernetes") -> Binary:
@@ -245,7 +249,7 @@ def _stamped(
 
 
 def _kwok(name: str) -> Binary:
-    return _stamped(name, "kwok", "sigs.k8s.io/kwok", "pkg/consts.Version")
+    return _stamped(name, "kwok", _KWOK, "pkg/consts.Version")
 
 
 def _containerd(name: str) -> Binary:
@@ -271,6 +275,8 @@ class Bundle:
 
     ``manifests`` are folders inside the Go module ``source`` whose files are copied beside the
     programs, into ``manifests``. ``packages`` are of Debian, and needed to build, not to run.
+    ``releases`` are those of the programs that need not be compiled. Their versions suffice for
+    tests, so that the cache's key does not say where a program is from.
     """
 
     name: str
@@ -278,6 +284,7 @@ class Bundle:
     source: str = ""
     manifests: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
+    releases: tuple[Program, ...] = ()
 
 
 _RELEASE_PROGRAMS: Final = (
@@ -289,10 +296,15 @@ _RELEASE_PROGRAMS: Final = (
 CONTROL_PLANE: Final = Bundle(
     f"kubernetes-{KUBERNETES_VERSION}",
     (
-        Binary("etcd", "etcd", "go.etcd.io/etcd/server/v3"),
+        Binary("etcd", "etcd", _ETCD),
         *map(_kubernetes, _RELEASE_PROGRAMS),
         _kwok("kwok"),
         _kwok("kwokctl"),
+    ),
+    releases=(
+        Program("etcd", module_version("etcd", _ETCD), "etcd"),
+        *(Program(name, KUBERNETES_VERSION, "kubernetes") for name in _RELEASE_PROGRAMS),
+        *(Program(name, module_version("kwok", _KWOK), "kwok") for name in ("kwok", "kwokctl")),
     ),
 )
 # What tests ask about kube-scheduler's filters: its plugins alone, without a cluster.
@@ -379,7 +391,7 @@ KIND: Final = Bundle(
         _kubernetes("kubeadm", "kubeadm"),
         _cni("main", "ptp"),
         _stamped("crictl", "crictl", "sigs.k8s.io/cri-tools", "pkg/version.Version"),
-        Binary("etcd", "etcd-kubeadm", "go.etcd.io/etcd/server/v3"),
+        Binary("etcd", "etcd-kubeadm", _ETCD),
         Binary("coredns", "coredns", "./cluster-dns"),
         Binary("local-path-provisioner", "local-path", _LOCAL_PATH),
     ),
@@ -460,7 +472,7 @@ def is_built(bundle: Bundle = CONTROL_PLANE) -> bool:
 
 
 def build(bundle: Bundle = CONTROL_PLANE, report: Report = print) -> Path:
-    """Return the folder that holds every binary; build what the cache lacks.
+    """Return the folder that holds every binary; collect what the cache lacks.
 
     Raises:
         ControlPlaneError: no Go toolchain, a failed build, or another build that never ended.
@@ -475,14 +487,30 @@ def build(bundle: Bundle = CONTROL_PLANE, report: Report = print) -> Path:
         if not folder.is_dir():
             partial = cache / f"{folder.name}.partial"
             partial.mkdir(exist_ok=True)
+            _collect(bundle.releases, partial, report)
             require(*bundle.packages)
-            _build_all(bundle, find_go(cache), partial, report)
+            missing = [each for each in bundle.binaries if not (partial / each.name).exists()]
+            if missing or bundle.manifests:
+                _build_all(bundle, missing, find_go(cache), partial, report)
             partial.rename(folder)
     return folder
 
 
-def _build_all(bundle: Bundle, go: Path, folder: Path, report: Report) -> None:
-    missing = [each for each in bundle.binaries if not (folder / each.name).exists()]
+def _collect(programs: Sequence[Program], folder: Path, report: Report) -> None:
+    """Put those of ``programs`` that need no compiler into ``folder``."""
+    unfinished = folder / "unfinished"
+    shutil.rmtree(unfinished, ignore_errors=True)  # of a run that was broken off
+    unfinished.mkdir()
+    missing = [each for each in programs if not (folder / each.name).exists()]
+    # Only a rename is atomic: a run that is broken off leaves no half program by that name.
+    for file in copy_installed(missing, unfinished, report):
+        file.rename(folder / file.name)
+    shutil.rmtree(unfinished)
+
+
+def _build_all(
+    bundle: Bundle, missing: Sequence[Binary], go: Path, folder: Path, report: Report
+) -> None:
     report(f"building {bundle.name} with {go}: minutes once, cached afterwards")
     groups = [
         list(each) for _, each in groupby(missing, lambda one: (one.module, one.flags, one.c))

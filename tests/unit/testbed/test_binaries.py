@@ -5,6 +5,7 @@ import shutil
 import stat
 import sys
 import threading
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from testbed.controlplane.binaries import (
     KUBEFLOW,
     KUEUE,
     NODE,
+    OLDER,
     Bundle,
     build,
     cache_key,
@@ -28,9 +30,11 @@ from testbed.controlplane.binaries import (
     is_built,
     module_version,
 )
-from testbed.controlplane.compiling import run_build
+from testbed.controlplane.compiling import Report, run_build
 from testbed.controlplane.errors import ControlPlaneError
+from testbed.controlplane.installed import Program
 
+Collect = Callable[..., list[Path]]
 BINARIES = CONTROL_PLANE.binaries
 GO = """\
 #!{python}
@@ -66,8 +70,10 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A ``go`` that notes the packages it is given and fails for those listed in ``broken``.
 
-    Every module lies in ``module``; each program needs one package of its own, of one file.
+    Every module lies in ``module``; each program needs one package of its own, of one file. There
+    is no program to copy or to download.
     """
+    monkeypatch.setattr(binaries, "copy_installed", lambda *_: [])
     go = tmp_path / "go"
     go.write_text(GO.format(python=sys.executable, folder=tmp_path))
     go.chmod(go.stat().st_mode | stat.S_IXUSR)
@@ -238,6 +244,53 @@ def test_programs_of_one_module_are_built_at_once_and_get_their_names(
     assert [len(paths) for paths in asked] == [1, 4, 2]
     assert (folder / "etcd").read_text() == "built"
     assert not (folder / "server").exists()
+
+
+def take(*names: str) -> Collect:
+    """Return a function that puts those programs into a folder, as far as they are missing."""
+
+    def collect(programs: Sequence[Program], folder: Path, report: Report) -> list[Path]:
+        (folder / "half.download").touch()
+        files = [folder / each.name for each in programs if each.name in names]
+        for file in files:
+            file.write_text("taken")
+        return files
+
+    return collect
+
+
+def test_only_programs_that_are_nowhere_else_are_compiled(
+    cache: Path, stand_in: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = ("etcd", "kubectl", "kwok", "kwokctl", "kube-scheduler")
+    monkeypatch.setattr(binaries, "copy_installed", take(*taken))
+    folder = build(report=lambda _line: None)
+    assert folder.name == cache_key()
+    assert {file.name: file.read_text() for file in folder.iterdir()} == {
+        each.name: "built" if "er-m" in each.name or "api" in each.name else "taken"
+        for each in BINARIES
+    }
+    assert (stand_in / "calls").read_text().split() == [each.package for each in BINARIES[1:3]]
+
+
+def test_no_go_is_needed_where_nothing_is_compiled(
+    cache: Path, stand_in: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(binaries, "copy_installed", take(*(each.name for each in BINARIES)))
+    monkeypatch.setattr(binaries, "find_go", lambda _cache: pytest.fail("looked for Go"))
+    partial = cache / f"{cache_key()}.partial"
+    (partial / "unfinished").mkdir(parents=True)
+    (partial / "unfinished" / "half").touch()
+    folder = build(report=lambda _line: None)
+    assert {file.name for file in folder.iterdir()} == {each.name for each in BINARIES}
+
+
+def test_releases_are_of_the_versions_that_would_be_compiled() -> None:
+    assert [each.name for each in CONTROL_PLANE.releases] == [each.name for each in BINARIES]
+    versions = {each.project: each.version for each in CONTROL_PLANE.releases}
+    assert versions == {"etcd": "v3.6.14", "kubernetes": "v1.37.1", "kwok": "v0.8.0"}
+    others = (JUDGE, KARPENTER, KIND, KUBEFLOW, NODE, *OLDER.values())
+    assert not any(bundle.releases for bundle in others)
 
 
 def test_a_build_says_how_much_is_compiled(cache: Path, stand_in: Path) -> None:
