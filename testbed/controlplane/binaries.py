@@ -1,12 +1,13 @@
 """Collects the control plane's seven binaries and those of other bundles, once, and caches them.
 
-Programs that this machine has come first; what remains is compiled. Each
+Programs that this machine has and official releases come first; what remains is compiled. Each
 wrapper module under ``go/`` pins one project and every sum it needs; the cache folder's name has a
 hash of modules and flags. A build goes to a partial folder that is renamed when complete, under a
 file lock; one that was broken off goes on with the module it had reached.
 """
 
 import fcntl
+import functools
 import hashlib
 import os
 import platform
@@ -26,6 +27,7 @@ from typing import Final
 from testbed.controlplane.compiling import LIST, Progress, Report, minutes, packages, run_build
 from testbed.controlplane.errors import ControlPlaneError, tail
 from testbed.controlplane.installed import Program, copy_installed
+from testbed.controlplane.releases import OFFICIAL, Sites, download
 from testbed.controlplane.waiting import wait_until
 
 # --- the Go toolchain ---------------------------------------------------------------------------
@@ -471,7 +473,7 @@ def is_built(bundle: Bundle = CONTROL_PLANE) -> bool:
     return (cache_root() / "controlplane" / cache_key(bundle)).is_dir()
 
 
-def build(bundle: Bundle = CONTROL_PLANE, report: Report = print) -> Path:
+def build(bundle: Bundle = CONTROL_PLANE, report: Report = print, sites: Sites = OFFICIAL) -> Path:
     """Return the folder that holds every binary; collect what the cache lacks.
 
     Raises:
@@ -487,7 +489,7 @@ def build(bundle: Bundle = CONTROL_PLANE, report: Report = print) -> Path:
         if not folder.is_dir():
             partial = cache / f"{folder.name}.partial"
             partial.mkdir(exist_ok=True)
-            _collect(bundle.releases, partial, report)
+            _collect(bundle.releases, partial, report, sites)
             require(*bundle.packages)
             missing = [each for each in bundle.binaries if not (partial / each.name).exists()]
             if missing or bundle.manifests:
@@ -496,15 +498,16 @@ def build(bundle: Bundle = CONTROL_PLANE, report: Report = print) -> Path:
     return folder
 
 
-def _collect(programs: Sequence[Program], folder: Path, report: Report) -> None:
+def _collect(programs: Sequence[Program], folder: Path, report: Report, sites: Sites) -> None:
     """Put those of ``programs`` that need no compiler into ``folder``."""
     unfinished = folder / "unfinished"
     shutil.rmtree(unfinished, ignore_errors=True)  # of a run that was broken off
     unfinished.mkdir()
-    missing = [each for each in programs if not (folder / each.name).exists()]
-    # Only a rename is atomic: a run that is broken off leaves no half program by that name.
-    for file in copy_installed(missing, unfinished, report):
-        file.rename(folder / file.name)
+    for collect in (copy_installed, functools.partial(download, sites=sites)):
+        missing = [each for each in programs if not (folder / each.name).exists()]
+        # Only a rename is atomic: a run that is broken off leaves no half program by that name.
+        for file in collect(missing, unfinished, report):
+            file.rename(folder / file.name)
     shutil.rmtree(unfinished)
 
 

@@ -33,6 +33,7 @@ from testbed.controlplane.binaries import (
 from testbed.controlplane.compiling import Report, run_build
 from testbed.controlplane.errors import ControlPlaneError
 from testbed.controlplane.installed import Program
+from testbed.controlplane.releases import OFFICIAL, Sites
 
 Collect = Callable[..., list[Path]]
 BINARIES = CONTROL_PLANE.binaries
@@ -74,6 +75,7 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     is no program to copy or to download.
     """
     monkeypatch.setattr(binaries, "copy_installed", lambda *_: [])
+    monkeypatch.setattr(binaries, "download", lambda *_, **__: [])
     go = tmp_path / "go"
     go.write_text(GO.format(python=sys.executable, folder=tmp_path))
     go.chmod(go.stat().st_mode | stat.S_IXUSR)
@@ -249,7 +251,9 @@ def test_programs_of_one_module_are_built_at_once_and_get_their_names(
 def take(*names: str) -> Collect:
     """Return a function that puts those programs into a folder, as far as they are missing."""
 
-    def collect(programs: Sequence[Program], folder: Path, report: Report) -> list[Path]:
+    def collect(
+        programs: Sequence[Program], folder: Path, report: Report, sites: Sites = OFFICIAL
+    ) -> list[Path]:
         (folder / "half.download").touch()
         files = [folder / each.name for each in programs if each.name in names]
         for file in files:
@@ -262,8 +266,8 @@ def take(*names: str) -> Collect:
 def test_only_programs_that_are_nowhere_else_are_compiled(
     cache: Path, stand_in: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    taken = ("etcd", "kubectl", "kwok", "kwokctl", "kube-scheduler")
-    monkeypatch.setattr(binaries, "copy_installed", take(*taken))
+    monkeypatch.setattr(binaries, "copy_installed", take("etcd", "kubectl"))
+    monkeypatch.setattr(binaries, "download", take("kwok", "kwokctl", "kube-scheduler"))
     folder = build(report=lambda _line: None)
     assert folder.name == cache_key()
     assert {file.name: file.read_text() for file in folder.iterdir()} == {
@@ -276,7 +280,7 @@ def test_only_programs_that_are_nowhere_else_are_compiled(
 def test_no_go_is_needed_where_nothing_is_compiled(
     cache: Path, stand_in: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(binaries, "copy_installed", take(*(each.name for each in BINARIES)))
+    monkeypatch.setattr(binaries, "download", take(*(each.name for each in BINARIES)))
     monkeypatch.setattr(binaries, "find_go", lambda _cache: pytest.fail("looked for Go"))
     partial = cache / f"{cache_key()}.partial"
     (partial / "unfinished").mkdir(parents=True)
