@@ -522,12 +522,13 @@ def _build_all(
     # Fetches all sources, at once as that is mostly waiting; Go's cache is safe for that.
     with ThreadPoolExecutor() as pool:
         needed = list(pool.map(lambda group: packages(_listed(go, group)), groups))
-    progress = Progress(needed)
+    progress = Progress(needed, (each.name for each in missing))
     took = minutes(time.monotonic() - began_seconds)
     report(f"the sources are there after {took}; {progress.count} packages are to be compiled")
     for group, compiled in zip(groups, needed, strict=True):
         _build_group(go, group, folder, progress, compiled.folders, report)
-        progress.compiled(compiled.folders.values())
+        progress.compile(compiled.folders.values())
+        progress.link(each.name for each in group)
         report(f"{progress.text()}: {', '.join(each.name for each in group)}")
     for manifests in bundle.manifests:
         source = _source(go, bundle.binaries[0], bundle.source) / manifests
@@ -564,14 +565,19 @@ def _build_group(
     unfinished = folder / "unfinished"
     unfinished.mkdir(exist_ok=True)
     first, paths = group[0], [each.package for each in group]
+
+    def tick() -> None:
+        progress.link(each.name for each in group if (unfinished / each.written_as).exists())
+        report(progress.text())
+
     run_build(
         # A slash at the end: a folder, also for a single program.
         [str(go), "build", "-v", *first.flags, "-o", f"{unfinished}{os.sep}", *paths],
         MODULES / first.module,
         first.environment(),
         BUILD_TIMEOUT_SECONDS,
-        lambda line: progress.compiled([folders[line]] if line in folders else []),
-        lambda: report(progress.text()),
+        lambda line: progress.compile([folders[line]] if line in folders else []),
+        tick,
     )
     # Only a rename is atomic: a build that was broken off leaves no half program by that name.
     for each in group:

@@ -47,7 +47,7 @@ if verb == "list":
         print(folder / "module")
     else:
         paths = rest[[one.startswith("-f=") for one in rest].index(True) + 1 :]
-        print("\\n".join(path + "\\t{folder}\\tmain.go" for path in paths))
+        print("\\n".join(path + "\\t{folder}\\t0\\tmain.go" for path in paths))
     sys.exit()
 target, *paths = rest[rest.index("-o") + 1 :]
 for path in paths:
