@@ -135,6 +135,8 @@ def test_karpenter_moves_no_gang_together_to_save_a_node(tenant: Tenant) -> None
     tenant.create(training_job("spread", task(replicas=2, spec=spec)))
     tenant.await_phase("spread", "Running")
     assert set(nodes_of(tenant.pods("spread")).values()) == both
+    # On the way to its start it may have been interrupted: the test is about what Karpenter does.
+    before = tenant.status("spread").get("interruptions", 0)
     for name in ("first", "second"):
         tenant.delete("Pod", name)
     tenant.patch("NodePool", pool, {"spec": {"disruption": {"consolidateAfter": "1s"}}})
@@ -144,7 +146,7 @@ def test_karpenter_moves_no_gang_together_to_save_a_node(tenant: Tenant) -> None
         45,
         what="left alone",
     )
-    assert tenant.status("spread").get("interruptions", 0) == 0
+    assert tenant.status("spread").get("interruptions", 0) == before, tenant.events("spread")
     # Without that word it does.
     moves = {"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "false"}}}
     for each in tenant.pods("spread"):
