@@ -13,7 +13,7 @@ from bireme.core.decision import Resize
 from bireme.core.gangs import Key
 from bireme.core.reasons import Reason
 from bireme.core.snapshot import ClusterSnapshot
-from bireme.kube import plans
+from bireme.kube import names, plans
 from bireme.kube.allocations import AssumedPlan, GangView
 from bireme.kube.cluster_state import ClusterState
 from bireme.kube.plans import Member, PlanFacts
@@ -91,10 +91,18 @@ class Resizes:
         return False
 
     async def _complete(self, job: JobFacts, view: GangView) -> None:
-        """Create missing pods; drop them from the plan if the API server rejects one."""
+        """Create missing pods; drop all of them, and then their places, if one is rejected."""
         try:
             await self.actuator.create_pods(job, view.plan, view.missing)
         except AdmissionRejected as rejection:
+            # The plan last: it keeps the places as long as a pod uses one of them.
+            namespace, job_name = job.key
+            keys = {
+                (namespace, names.pod_name(job_name, member.task, member.index))
+                for member in view.missing
+            }
+            new_pods = [pod for pod in self.state.objects.pods_of(job) if pod.key in keys]
+            await self.actuator.delete_pods(new_pods)
             plan = plans.without_members(view.plan, view.missing, self.now())
             message = _shrunk_message(dict.fromkeys(view.missing, str(rejection)))
             await self._write(job, plan, Reason.SHRUNK, message)

@@ -139,18 +139,22 @@ async def test_a_growth_that_the_api_server_refuses_is_taken_back(
     furnish(api, 1)
     submit(api, elastic(most=6))
     posted: list[str] = []
+    beside_the_plan: list[str] = []
 
     def beyond_quota(method: str, path: str, _: bool) -> bool:
+        if len(posted) > 5 and method in ("PATCH", "PUT") and path.endswith("/elastic/status"):
+            beside_the_plan.extend(p["metadata"]["name"] for p in of(api, "elastic")[4:])
         if method != "POST" or not path.endswith("/default/pods"):
             return False
         posted.append(path)
-        return len(posted) > 4
+        return len(posted) > 5
 
     api.faults.add(Fault(status=403), beyond_quota, times=None)
     async with FakeKubelets(api, runs), leading(api, tmp_path, scheduling=SLOW):
         await until(lambda: "Shrunk" in messages(api))
         await until(lambda: is_whole(api, 4))
     assert status(api, "elastic")["attempt"] == 0
+    assert not beside_the_plan, "the plan keeps the place of a pod that is still there"
 
 
 async def test_a_replica_lost_with_its_node_is_no_restart(api: FakeApi, tmp_path: Path) -> None:
