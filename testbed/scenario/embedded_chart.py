@@ -13,8 +13,8 @@ import yaml
 from bireme.kube import crd
 
 PATH: Final = Path(__file__).parents[2] / "policies" / "bireme_lab" / "embedded" / "chart.jsonl"
-VALUES: Final = "--set=operator.settings.outlook=true"
-"""Users of an embedded cluster may ask when a job would start."""
+VALUES: Final = "--set=operator.settings.outlook=true,operator.progress.enabled=true"
+"""Users of an embedded cluster may ask when a job would start, and jobs report their progress."""
 _NAMESPACE: Final = "bireme-system"
 # In an order in which each finds what it refers to.
 _KINDS: Final = (

@@ -14,7 +14,6 @@ from testbed.pages.shell import Shell
 DEMO = "tests/integration/test_demo.py plays the demo, and make test is this run"
 HELM = "Helm installs what tests/cluster/test_install.py tests on a real API server"
 REAL = "it compiles Kubernetes and starts a real control plane"
-TOKENS = "an embedded cluster issues no tokens of accounts"
 
 SKIPS: Mapping[str, Mapping[str, str]] = {
     "README.md": {"make demo": DEMO, "helm install": HELM},
@@ -25,7 +24,7 @@ SKIPS: Mapping[str, Mapping[str, str]] = {
         "helm upgrade": HELM,
         "kubectl -n bireme-system get lease": HELM,
     },
-    "docs/tutorial-training.md": {"export BIREME_PROGRESS_TOKEN_FILE": TOKENS},
+    "docs/tutorial-training.md": {},
 }
 """By page, the beginning of each shell block that is not run, and the reason."""
 PROGRESS_ADDRESS = "127.0.0.1:18082"

@@ -33,6 +33,7 @@ from bireme_lab.embedded.builtin.rbac import (
     first_roles,
 )
 from bireme_lab.embedded.builtin.reviews import reviews
+from bireme_lab.embedded.builtin.tokens import AccountTokens
 from bireme_lab.embedded.builtin.webhooks import webhook_admission
 from bireme_lab.embedded.client import Client
 from bireme_lab.embedded.controllers.budgets import Budgets
@@ -53,10 +54,7 @@ _CONTROLLERS: Final = ApiUser(
 _NAMESPACES: Final = ("default", "kube-system", "kube-public", "kube-node-lease")
 
 
-_NOBODY: Final[Mapping[str, ApiUser]] = {}
-
-
-def make_api(now: Callable[[], float], users: Mapping[str, ApiUser] = _NOBODY) -> ApiServer:
+def make_api(now: Callable[[], float], tokens: AccountTokens | None = None) -> ApiServer:
     """Return an API server with Kubernetes' kinds, its first objects, and definitions at work."""
     admission = Admission(behaviours(), advice=ADVICE)
     api = ApiServer(now, ResourceKinds(kinds.KINDS), admission=admission)
@@ -77,7 +75,9 @@ def make_api(now: Callable[[], float], users: Mapping[str, ApiUser] = _NOBODY) -
         quota_admission(api.store, api.now),
     ]
     api.store.collection(kinds.DEFINITIONS).subscribers.append(Definitions(api).changed)
-    api.reviews |= reviews(rights, users)
+    tokens = tokens or AccountTokens()
+    tokens.register(api)
+    api.reviews |= reviews(rights, tokens)
     api.documents |= dict.fromkeys(("/healthz", "/livez", "/readyz"), _healthy)
     for name in _NAMESPACES:
         put(api, "/api/v1/namespaces", {"metadata": {"name": name}})
@@ -152,8 +152,9 @@ class EmbeddedCluster:
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.api = make_api(wall_clock, self.users)
-        self.http = ApiHttpServer(self.api, port=self.port, users=self.users)
+        tokens = AccountTokens(self.users)
+        self.api = make_api(wall_clock, tokens)
+        self.http = ApiHttpServer(self.api, port=self.port, authenticate=tokens.user)
         self.kubelets = Kubelets(self._client(kubelets.USER))
         pod_verbs.register(self.api, self.kubelets.logs)
 

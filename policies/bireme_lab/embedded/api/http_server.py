@@ -26,13 +26,14 @@ class ApiHttpServer:
     """Serves an API server at ``host`` and ``port``.
 
     Attributes:
-        users: By bearer token, who sends it. Requests without a token are the administrator's.
+        authenticate: Returns who sends a bearer token, None for nobody. Requests without one are
+            the administrator's.
     """
 
     api: ApiServer
     host: str = "127.0.0.1"
     port: int = 0
-    users: Mapping[str, ApiUser] = field(default_factory=dict)
+    authenticate: Callable[[str], ApiUser | None] = lambda _: None
     anonymous: ApiUser = ADMIN
     url: str = ""
     proxy: ServiceProxy = field(init=False)
@@ -96,7 +97,7 @@ class ApiHttpServer:
         scheme, _, token = incoming.headers.get("Authorization", "").partition(" ")
         user: ApiUser | None = self.anonymous
         if scheme.lower() == "bearer" and token:
-            user = self.users.get(token)
+            user = self.authenticate(token)
         name = incoming.headers.get("Impersonate-User")
         if user is None or not name:
             return user

@@ -61,7 +61,8 @@ KINDS: Final = (
           columns=_columns("Type", "Cluster-IP", "External-IP", "Port(s)", "Age")),
     _kind("v1", "configmaps", "ConfigMap", short="cm", columns=_columns("Data", "Age")),
     _kind("v1", "secrets", "Secret", selectable="type", columns=_columns("Type", "Data", "Age")),
-    _kind("v1", "serviceaccounts", "ServiceAccount", short="sa"),
+    _kind("v1", "serviceaccounts", "ServiceAccount", short="sa",
+          subresources=frozenset({"token"})),
     _kind("v1", "events", "Event", short="ev",
           selectable="involvedObject.kind involvedObject.namespace involvedObject.name "
                      "involvedObject.uid involvedObject.apiVersion reason type source "

@@ -6,14 +6,15 @@ from typing import Any, Final
 from bireme_lab.embedded.api.errors import Object
 from bireme_lab.embedded.api.requests import ApiRequest, ApiUser
 from bireme_lab.embedded.builtin.rbac import Rights
+from bireme_lab.embedded.builtin.tokens import AccountTokens, InvalidTokenError
 
 _AUTHENTICATION: Final = "/apis/authentication.k8s.io/v1"
 _AUTHORIZATION: Final = "/apis/authorization.k8s.io/v1"
 Answerer = Callable[[ApiRequest, Object], Object]
 
 
-def reviews(rights: Rights, users: Mapping[str, ApiUser]) -> dict[str, Answerer]:
-    """Return what answers each kind of review; ``users`` are those of bearer tokens."""
+def reviews(rights: Rights, tokens: AccountTokens) -> dict[str, Answerer]:
+    """Return the function that answers each kind of review."""
 
     def access(user: ApiUser, spec: Mapping[str, Any]) -> Object:
         asked = spec.get("resourceAttributes")
@@ -52,11 +53,12 @@ def reviews(rights: Rights, users: Mapping[str, ApiUser]) -> dict[str, Answerer]
         return {**body, "status": {"userInfo": request.user.to_info()}}
 
     def token(_: ApiRequest, body: Object) -> Object:
-        user = users.get((body.get("spec") or {}).get("token", ""))
-        if user is None:
-            status: Object = {"authenticated": False, "user": {}, "error": "invalid bearer token"}
+        spec = body.get("spec") or {}
+        try:
+            user, audiences = tokens.review(spec.get("token", ""), spec.get("audiences") or ())
+        except InvalidTokenError as error:
+            status: Object = {"authenticated": False, "user": {}, "error": str(error)}
         else:
-            audiences = (body["spec"].get("audiences")) or []
             status = {"authenticated": True, "user": user.to_info(), "audiences": audiences}
         return {**body, "status": status}
 
