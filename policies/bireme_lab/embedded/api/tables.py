@@ -3,9 +3,9 @@
 import json
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from bireme_lab.embedded.api import printers
+from bireme_lab.embedded.api import kinds, printers
 from bireme_lab.embedded.api.durations import age
 from bireme_lab.embedded.api.errors import Object
 from bireme_lab.embedded.api.resources import ResourceKind, TableColumn
@@ -13,6 +13,10 @@ from bireme_lab.embedded.api.resources import ResourceKind, TableColumn
 _TOKEN: Final = re.compile(
     r"""\.([A-Za-z_][\w-]*)|\['((?:[^'\\]|\\.)*)'\]|\[(\d+|\*)\]|\[\?\(@\.([\w.]+)\s*==\s*['"]([^'"]*)['"]\)\]"""
 )
+
+_NAME: Final = TableColumn("Name", "string", ".metadata.name")
+_WIDE_NAME: Final = TableColumn("Name", "string", ".metadata.name", 1)
+T = TypeVar("T")
 
 
 def at_path(obj: Any, path: str) -> list[Any]:
@@ -50,11 +54,12 @@ def table(
             "description": column.description,
             "priority": column.priority,
         }
-        for column in (TableColumn("Name", "string", ".metadata.name"), *_columns(resource))
+        for column in _with_name(resource, _columns(resource), _NAME, _WIDE_NAME)
     ]
     rows = []
     for obj in objects:
-        row: Object = {"cells": [obj["metadata"]["name"], *_cells(resource, obj, now)]}
+        name = obj["metadata"]["name"]
+        row: Object = {"cells": _with_name(resource, _cells(resource, obj, now), name, name)}
         if include == "Object":
             row["object"] = obj
         elif include != "None":
@@ -71,6 +76,11 @@ def table(
         "columnDefinitions": definitions,
         "rows": rows,
     }
+
+
+def _with_name(resource: ResourceKind, rest: Sequence[T], name: T, wide: T) -> list[T]:
+    """Return a row with the name first; those of events come last, and only with ``-o wide``."""
+    return [*rest, wide] if resource.path == kinds.EVENTS else [name, *rest]
 
 
 def _columns(resource: ResourceKind) -> Sequence[TableColumn]:

@@ -212,3 +212,7 @@ def test_a_table_has_the_cells_that_kubectl_prints() -> None:
     names = [column["name"] for column in table["columnDefinitions"]]
     assert names[:5] == ["Name", "Ready", "Status", "Restarts", "Age"]
     assert table["rows"][0]["cells"][:5] == ["p", "0/1", "Pending", "0", "0s"]
+    events = "/api/v1/namespaces/default/events"
+    table = done(api, "GET", events, accept="application/json;as=Table;v=v1;g=meta.k8s.io")
+    shown = [each["name"] for each in table["columnDefinitions"] if not each["priority"]]
+    assert shown == ["Last Seen", "Type", "Reason", "Object", "Message"]
