@@ -51,13 +51,18 @@ def split(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, float]]
 
 def command(program: str, values: Mapping[str, float]) -> list[str]:
     """Return the command of ``program`` with other values of those internals that it has."""
+    return [sys.executable, "-m", *module_command(program, values)]
+
+
+def module_command(program: str, values: Mapping[str, float]) -> list[str]:
+    """Return the module and the arguments of :func:`command`."""
     pairs = [
         f"{name}={json.dumps(value)}"
         for name, value in values.items()
         if PLACES[name][0].startswith(f"{program}.")
     ]
     prefix = ["testbed.internals"] if pairs else []
-    return [sys.executable, "-m", *prefix, program, *pairs]
+    return [*prefix, program, *pairs]
 
 
 def main(arguments: Sequence[str]) -> int:

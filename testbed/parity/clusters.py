@@ -6,7 +6,6 @@ Bireme's programs act as the accounts that the chart gives them, on both.
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from http import HTTPStatus
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +13,6 @@ import yaml
 
 from bireme_lab.embedded.fake_nodes import fake_nodes
 from bireme_lab.embedded.installation import NAMESPACE, EmbeddedInstallation, chart
-from testbed.controlplane.api import kubeconfig
 from testbed.controlplane.cluster import Cluster
 from testbed.controlplane.errors import ControlPlaneError
 from testbed.controlplane.stack import SCHEDULER_CONFIG, BiremeStack
@@ -22,6 +20,7 @@ from testbed.parity.lockstep import Lockstep
 from testbed.parity.played_cluster import PlayedCluster
 from testbed.parity.scripts.script import DEFAULT_QUEUE
 from testbed.scenario.clusters import PATIENT, gpu_cluster
+from testbed.scenario.helm import account_kubeconfig
 from testbed.scenario.manifests import Manifest, queue
 
 _NODES: Final = 2
@@ -33,7 +32,7 @@ _ACCOUNTS: Final = {
     "kube-scheduler": "bireme-scheduler",
 }
 """By program, the account that it acts as."""
-_TOKEN_SECONDS: Final = 24 * 3600
+_TOKEN_HOURS: Final = 24
 
 
 @asynccontextmanager
@@ -69,7 +68,9 @@ def _real_installation(folder: Path) -> Iterator[Cluster]:
         for manifest in chart():
             _create(cluster, manifest)
         credentials = {
-            program: _credentials(cluster, account, folder / f"{program}.yaml")
+            program: account_kubeconfig(
+                cluster, NAMESPACE, account, folder / f"{program}.yaml", _TOKEN_HOURS
+            )
             for program, account in _ACCOUNTS.items()
         }
         settings = {"BIREME_LEASE_NAMESPACE": NAMESPACE}
@@ -87,16 +88,3 @@ def _create(cluster: Cluster, manifest: Manifest) -> None:
     done = cluster.kubectl("create", "-f", "-", input=yaml.safe_dump(manifest), check=False)
     if "AlreadyExists" not in done and " created" not in done:
         raise ControlPlaneError(f"the real cluster does not take the chart: {done}")
-
-
-def _credentials(cluster: Cluster, account: str, path: Path) -> Path:
-    """Write the kubeconfig of an account of the chart."""
-    place = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account}/token"
-    head = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"}
-    body = {**head, "spec": {"expirationSeconds": _TOKEN_SECONDS}}
-    reply = cluster.api.request("POST", place, body)
-    if reply.status != HTTPStatus.CREATED:
-        raise ControlPlaneError(f"{account} gets no token: {reply.status} {reply.body[:500]!r}")
-    server = yaml.safe_load(cluster.kubeconfig.read_text())["clusters"][0]["cluster"]
-    path.write_text(yaml.safe_dump(kubeconfig(server, {"token": reply.json()["status"]["token"]})))
-    return path

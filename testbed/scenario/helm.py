@@ -54,10 +54,13 @@ class Helm:
         return done.stdout
 
 
-def account_kubeconfig(cluster: Cluster, namespace: str, account: str, path: Path) -> Path:
-    """Write a kubeconfig with a token of a service account, good for an hour."""
+def account_kubeconfig(
+    cluster: Cluster, namespace: str, account: str, path: Path, hours: int = 1
+) -> Path:
+    """Write a kubeconfig with a token of a service account, good for ``hours``."""
     admin = yaml.safe_load(cluster.kubeconfig.read_text())
-    token = cluster.kubectl("create", "token", account, f"--namespace={namespace}").strip()
+    flags = (f"--namespace={namespace}", f"--duration={hours}h")
+    token = cluster.kubectl("create", "token", account, *flags).strip()
     config = kubeconfig(admin["clusters"][0]["cluster"], {"token": token})
     path.write_text(yaml.safe_dump(config))
     return path

@@ -3,7 +3,7 @@
 :mod:`tools.demo.embedded_cluster` and :mod:`tools.demo.real_cluster` start them.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -16,10 +16,6 @@ NAME: Final = "bireme"
 INTERNALS: Final = {
     "status_refresh_seconds": 1.0,  # a live table lives from fresh positions
     "progress_write_seconds": 1.0,
-}
-SETTINGS: Final[Mapping[str, str]] = {
-    "BIREME_MIN_RUNTIME_SECONDS": "3",  # five minutes where jobs run for hours
-    "BIREME_RESIZE_SETTLE_SECONDS": "1",
 }
 READY: Final = "ready.json"
 """Name of the file that says where an embedded cluster is, once it is ready."""

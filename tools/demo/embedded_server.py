@@ -9,7 +9,7 @@ import yaml
 
 from bireme_lab.embedded.fake_nodes import fake_nodes
 from bireme_lab.embedded.installation import EmbeddedInstallation, end_signal
-from testbed.internals import command
+from testbed.internals import module_command
 from tools.demo.cluster import INTERNALS, QUEUES, READY
 from tools.demo.recording import operator_settings
 from tools.demo.workload import NAMESPACE
@@ -22,14 +22,13 @@ async def serve(folder: Path, records: Path, nodes: int, racks: int, *, has_boar
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}},
         *yaml.safe_load_all(QUEUES.read_text()),
     ]
-    operator = command("bireme_operator", INTERNALS)
     async with EmbeddedInstallation(
         fake_nodes(nodes, racks=racks),
         manifests,
         operator_settings(records),
         has_board=has_board,
         folder=folder,
-        commands={"bireme_operator": operator[operator.index("-m") + 1 :]},
+        commands={"bireme_operator": module_command("bireme_operator", INTERNALS)},
     ) as installed:
         ready = {
             "server": installed.cluster.http.url,

@@ -7,8 +7,8 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
@@ -17,7 +17,7 @@ from rich.live import Live
 from testbed.history.amounts import GPU
 from testbed.history.observed import ENDED
 from testbed.history.recorder import COLLECTIONS, Recorder
-from tools.demo import summary
+from tools.demo import embedded_cluster, summary
 from tools.demo.cluster import RUN, DemoCluster, Say
 from tools.demo.colours import Palette
 from tools.demo.plain import Plain
@@ -88,11 +88,19 @@ def perform(workload: Workload, options: Options, console: Console) -> int:
     return 0 if report["ok"] else 1
 
 
+def _clusters(*, is_real: bool) -> ModuleType:
+    """Return the module that starts clusters."""
+    if not is_real:
+        return embedded_cluster
+    from tools.demo import real_cluster  # needs what only Linux has
+
+    return real_cluster
+
+
 @contextmanager
 def _cluster(workload: Workload, options: Options, say: Say) -> Iterator[DemoCluster]:
     """Yield the cluster; one that is kept goes as well when the demo does not reach its end."""
-    # The real one's module needs what only Linux has.
-    clusters = import_module(f"tools.demo.{'real' if options.is_real else 'embedded'}_cluster")
+    clusters = _clusters(is_real=options.is_real)
     if not options.keeps:
         with clusters.temporary(workload.nodes, workload.racks, say) as cluster:
             yield cluster

@@ -1,9 +1,14 @@
 """Settings of the demo's operator: it records what it decides."""
 
 from pathlib import Path
+from typing import Final
 
 from bireme.replay.writer import record_files
-from tools.demo.cluster import SETTINGS
+
+_SETTINGS: Final = {
+    "BIREME_MIN_RUNTIME_SECONDS": "3",  # five minutes where jobs run for hours
+    "BIREME_RESIZE_SETTLE_SECONDS": "1",
+}
 
 
 def operator_settings(records: Path) -> dict[str, str]:
@@ -11,4 +16,4 @@ def operator_settings(records: Path) -> dict[str, str]:
     records.mkdir(parents=True, exist_ok=True)
     for file in record_files(records):
         file.unlink()
-    return {**SETTINGS, "BIREME_RECORD_DIRECTORY": str(records.resolve())}
+    return {**_SETTINGS, "BIREME_RECORD_DIRECTORY": str(records.resolve())}

@@ -1,10 +1,11 @@
 """An embedded cluster: the API server with all its kinds, and the controllers beside it."""
 
 import asyncio
+import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import msgspec
 
@@ -18,6 +19,7 @@ from bireme_lab.embedded.api.resources import ResourceKinds, custom_resources
 from bireme_lab.embedded.api.server import ApiServer
 from bireme_lab.embedded.api.store import StoreChange
 from bireme_lab.embedded.builtin import pod_verbs
+from bireme_lab.embedded.builtin.account_tokens import AccountTokens
 from bireme_lab.embedded.builtin.accounts import account_admission
 from bireme_lab.embedded.builtin.advice import ADVICE
 from bireme_lab.embedded.builtin.kinds import behaviours
@@ -33,7 +35,6 @@ from bireme_lab.embedded.builtin.rbac import (
     first_roles,
 )
 from bireme_lab.embedded.builtin.reviews import reviews
-from bireme_lab.embedded.builtin.tokens import AccountTokens
 from bireme_lab.embedded.builtin.webhooks import webhook_admission
 from bireme_lab.embedded.client import Client
 from bireme_lab.embedded.controllers.budgets import Budgets
@@ -51,6 +52,7 @@ from bireme_lab.embedded.scheduler.scheduler import Scheduler
 _CONTROLLERS: Final = ApiUser(
     "system:kube-controller-manager", ("system:masters", "system:authenticated")
 )
+_log = logging.getLogger(__name__)
 _NAMESPACES: Final = ("default", "kube-system", "kube-public", "kube-node-lease")
 
 
@@ -182,7 +184,8 @@ class EmbeddedCluster:
             *(garbage.work.run(), namespaces.work.run(), jobs.work.run(), budgets.work.run()),
             *(nodes.work.run(), nodes.evictions.run(), replicas.work.run(), quotas.work.run()),
         ]
-        self._tasks = [asyncio.create_task(each) for each in runs]
+        for each in runs:
+            self._spawn(each)
         if self.configuration is not DEFAULT:
             self.start_scheduler(self.configuration)
         await self.http.__aenter__()
@@ -191,11 +194,13 @@ class EmbeddedCluster:
     def start_scheduler(self, configuration: Configuration) -> asyncio.Task[None]:
         """Start one more scheduler; it ends with the cluster, or when its task is cancelled."""
         one_more = Scheduler(self._client(self.scheduler_user), configuration)
-        task = asyncio.create_task(one_more.run())
+        return self._spawn(_lead(one_more))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run a part of the cluster; the log tells where it fails."""
+        task = asyncio.create_task(work)
+        task.add_done_callback(_report)
         self._tasks.append(task)
-        if configuration.lease is not None:
-            holds = leadership.hold(one_more.client, *configuration.lease)
-            self._tasks.append(asyncio.create_task(holds))
         return task
 
     async def __aexit__(self, *_: object) -> None:
@@ -203,6 +208,19 @@ class EmbeddedCluster:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.http.__aexit__()
+
+
+async def _lead(one: Scheduler) -> None:
+    """Run a scheduler, and hold the Lease of its configuration as long."""
+    async with asyncio.TaskGroup() as group:
+        group.create_task(one.run())
+        if one.configuration.lease is not None:
+            group.create_task(leadership.hold(one.client, *one.configuration.lease))
+
+
+def _report(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _log.critical("a part of the embedded cluster has failed", exc_info=error)
 
 
 def wall_clock() -> float:

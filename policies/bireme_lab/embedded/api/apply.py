@@ -141,7 +141,7 @@ def _timeless(obj: Object) -> Object:
 
 
 def merge(live: Any, applied: Any, shape: MergeShape) -> Any:
-    """Return ``live`` with what ``applied`` states in place of its own, whoever owns it."""
+    """Return ``live`` with what ``applied`` states in place of its own, past all owners."""
     previous, current = field_sets.children(live, shape), field_sets.children(applied, shape)
     if previous is None or current is None or type(live) is not type(applied):
         return applied

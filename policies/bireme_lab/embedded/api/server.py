@@ -41,6 +41,7 @@ _VERSION: Final = {
     "gitVersion": "v1.37.1+embedded",
     "platform": "python",
 }
+_TOO_DEEP: Final = "the body has more levels than the embedded API server takes, some hundreds"
 _CHARACTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 
 
@@ -93,12 +94,9 @@ class ApiServer:
         # Subscribers of the store may ask for something while this is answered.
         outer, self._warnings = self._warnings, []
         try:
-            try:
-                answer = self._answer(request)
-            except RecursionError:
-                text = "the body has more levels than the embedded API server takes, some hundreds"
-                raise ApiRefusal(400, "BadRequest", text) from None
-        except ApiRefusal as refusal:
+            answer = self._answer(request)
+        except (ApiRefusal, RecursionError) as error:
+            refusal = error if isinstance(error, ApiRefusal) else bad_request(_TOO_DEEP)
             answer = ApiAnswer(
                 refusal.status, refusal.to_object(), retry_after_seconds=refusal.retry_after_seconds
             )

@@ -8,17 +8,15 @@ from typing import Final
 import aiohttp
 from aiohttp import web
 
-from bireme_lab.embedded.api import errors
+from bireme_lab.embedded.api import routes
 from bireme_lab.embedded.api.errors import ApiRefusal
 from bireme_lab.embedded.api.requests import ApiRequest, RequestPath
-from bireme_lab.embedded.api.resources import ResourceKind
 from bireme_lab.embedded.api.server import ApiServer
 
 _SERVICES: Final = "/api/v1/services"
 _PATH: Final = re.compile(
     r"/api/v1/namespaces/(?P<namespace>[^/]+)/services/(?P<name>[^/]+)/proxy(?:/(?P<rest>.*))?"
 )
-_VERBS: Final = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch"}
 _SECONDS: Final = 60.0
 # Headers of one connection, and credentials, which are the API server's alone.
 _OF_CONNECTION: Final = frozenset(
@@ -47,7 +45,10 @@ class ServiceProxy:
         if match is None or resource is None:
             return None
         namespace, name = match["namespace"], match["name"]
-        self._authorize(request, resource, RequestPath(_SERVICES, namespace, name, "proxy"))
+        target = RequestPath(_SERVICES, namespace, name, "proxy")
+        verb = routes.verb_of(request, target)
+        if not self.api.authorizer(request, verb, resource, target):
+            raise routes.unauthorized(request.user, verb, resource, target)
         service = name.partition(":")[0]
         self.api.reader.find(resource, (namespace, service))
         address = self.addresses.get((namespace, service))
@@ -55,15 +56,6 @@ class ServiceProxy:
             text = f'no endpoints available for service "{name}"'
             raise ApiRefusal(503, "ServiceUnavailable", text)
         return await _passed_on(incoming, request, f"{address}/{match['rest'] or ''}")
-
-    def _authorize(self, request: ApiRequest, resource: ResourceKind, target: RequestPath) -> None:
-        verb = _VERBS.get(request.method, "delete")
-        if not self.api.authorizer(request, verb, resource, target):
-            text = (
-                f'User "{request.user.name}" cannot {verb} resource "services/proxy" in API group '
-                f'"" in the namespace "{target.namespace}"'
-            )
-            raise errors.forbidden(resource.subject(target.name), text)
 
 
 async def _passed_on(incoming: web.Request, request: ApiRequest, url: str) -> web.Response:

@@ -11,8 +11,8 @@ from bireme.kube import cel
 from bireme_lab.embedded.api.errors import Faults, Object
 from bireme_lab.embedded.builtin.plain import filled
 from bireme_lab.embedded.cel.evaluation import CONDITION, MESSAGE, VALIDATION
+from bireme_lab.embedded.cel.expression_tokens import ExpressionTokens
 from bireme_lab.embedded.cel.messages import compile_messages
-from bireme_lab.embedded.cel.tokens import ExpressionTokens
 
 _FAILURE_POLICIES: Final = ("Fail", "Ignore")
 _PATCHES: Final = {"ApplyConfiguration": "applyConfiguration", "JSONPatch": "jsonPatch"}

@@ -25,7 +25,7 @@ _EXEMPT: Final = frozenset(
         kinds.MUTATING_BINDINGS,
     }
 )
-"""Kinds that no policy is about, so that a bad one can be mended."""
+"""Kinds that no policy is about, so that a bad one can be corrected."""
 _PATCHED_SUBRESOURCES: Final = ("", "status", "finalize")
 _OF_SERVER: Final = ("uid", "creationTimestamp", "generation")
 _SUFFIX_LENGTH: Final = 5

@@ -5,8 +5,8 @@ from typing import Any, Final
 
 from bireme_lab.embedded.api.errors import Object
 from bireme_lab.embedded.api.requests import ApiRequest, ApiUser
+from bireme_lab.embedded.builtin.account_tokens import AccountTokens, InvalidTokenError
 from bireme_lab.embedded.builtin.rbac import Rights
-from bireme_lab.embedded.builtin.tokens import AccountTokens, InvalidTokenError
 
 _AUTHENTICATION: Final = "/apis/authentication.k8s.io/v1"
 _AUTHORIZATION: Final = "/apis/authorization.k8s.io/v1"

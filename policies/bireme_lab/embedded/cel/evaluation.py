@@ -12,10 +12,10 @@ from typing import Any, Final
 from bireme.kube import cel
 from bireme_lab.embedded.api.errors import Object as Manifest
 from bireme_lab.embedded.api.object_selectors import matches_labels
+from bireme_lab.embedded.cel.expression_tokens import ExpressionTokens
 from bireme_lab.embedded.cel.matching import matches
 from bireme_lab.embedded.cel.messages import MessageExpression, compile_messages
 from bireme_lab.embedded.cel.requests import AdmissionRequest, Surroundings
-from bireme_lab.embedded.cel.tokens import ExpressionTokens
 
 CONDITION: Final = ("object", "oldObject", "request", "params", "namespaceObject", "authorizer")
 """Variables of match conditions."""

@@ -14,7 +14,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, json_format, struct
 
 from bireme.kube import cel
 from bireme.kube.cel_functions import Function
-from bireme_lab.embedded.cel.tokens import ExpressionTokens
+from bireme_lab.embedded.cel.expression_tokens import ExpressionTokens
 
 JSON_PATCH: Final = "JSONPatch"
 OBJECT: Final = "Object"

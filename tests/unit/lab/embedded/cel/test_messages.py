@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from bireme.kube.cel import CelError
+from bireme_lab.embedded.cel.expression_tokens import ExpressionTokens
 from bireme_lab.embedded.cel.messages import compile_messages
-from bireme_lab.embedded.cel.tokens import ExpressionTokens
 
 NAMES = ("object",)
 

@@ -1,4 +1,4 @@
-"""ExpressionTokens of an expression in CEL, for what its names say before it is compiled."""
+"""Tokens of an expression in CEL, for the names in it, before it is compiled."""
 
 import re
 from collections.abc import Iterator

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bireme_lab.embedded.builtin.tokens import AUDIENCE, AccountTokens, InvalidTokenError
+from bireme_lab.embedded.builtin.account_tokens import AUDIENCE, AccountTokens, InvalidTokenError
 from bireme_lab.embedded.cluster import make_api
 from tests.unit.lab.embedded.requests import NOW, PODS, a_pod, ask, done
 
