@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-ROOT: Final = Path(__file__).parents[1]
+from tools.worktrees import PACKAGES, ROOT, checkout
+
 WORLDS: Final = ("embedded", "real")
-_PACKAGES: Final = ("policies", "operator", "extender")
 # A mutant makes a story wait for what never comes.
 _PATIENCE_SECONDS: Final = 45
 _TIMEOUT_SECONDS: Final = 600.0
@@ -113,7 +113,7 @@ MUTANTS: Final = {
 def is_caught(story: str, world: str, folder: Path) -> bool:
     """Return whether a story fails with its mutant in a world."""
     mutant = MUTANTS[story]
-    paths = [str(folder / each) for each in _PACKAGES]
+    paths = [str(folder / each) for each in PACKAGES]
     with _planted(mutant, folder):
         done = subprocess.run(
             [
@@ -141,20 +141,13 @@ def is_caught(story: str, world: str, folder: Path) -> bool:
 
 @contextmanager
 def _planted(mutant: Mutant, folder: Path) -> Iterator[None]:
-    _git("worktree", "add", "--detach", str(folder), "HEAD")
-    try:
+    with checkout(folder, "HEAD"):
         path = folder / mutant.file
         text = path.read_text()
         if text.count(mutant.line) != 1:
             raise ValueError(f"{mutant.file} has the line of a mutant not once: {mutant.line}")
         path.write_text(text.replace(mutant.line, mutant.mutated))
         yield
-    finally:
-        _git("worktree", "remove", "--force", str(folder))
-
-
-def _git(*arguments: str) -> None:
-    subprocess.run(["git", *arguments], cwd=ROOT, check=True, capture_output=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-ROOT: Final = Path(__file__).parents[1]
-_PACKAGES: Final = ("operator", "extender", "policies")
+from tools.worktrees import PACKAGES, ROOT, checkout, git
+
 _TIMEOUT_SECONDS: Final = 900.0
 
 
@@ -90,8 +90,8 @@ FOUND: Final = {
 
 def is_found(found: Found, folder: Path) -> bool:
     """Return whether the bug is found in the code of before its fix, checked out in ``folder``."""
-    with _checked_out(found, folder):
-        paths = os.pathsep.join(str(folder / each) for each in _PACKAGES)
+    with _checkout(found, folder):
+        paths = os.pathsep.join(str(folder / each) for each in PACKAGES)
         done = subprocess.run(
             [sys.executable, "-m", *found.command],
             cwd=folder,
@@ -104,19 +104,12 @@ def is_found(found: Found, folder: Path) -> bool:
 
 
 @contextmanager
-def _checked_out(found: Found, folder: Path) -> Iterator[None]:
+def _checkout(found: Found, folder: Path) -> Iterator[None]:
     before = f"{found.fix}~"
-    _git("worktree", "add", "--detach", str(folder), found.fix if found.by_its_test else before)
-    try:
+    with checkout(folder, found.fix if found.by_its_test else before):
         if found.by_its_test:
-            _git("-C", str(folder), "checkout", before, "--", *_PACKAGES)
+            git("-C", str(folder), "checkout", before, "--", *PACKAGES)
         yield
-    finally:
-        _git("worktree", "remove", "--force", str(folder))
-
-
-def _git(*arguments: str) -> None:
-    subprocess.run(["git", *arguments], cwd=ROOT, check=True, capture_output=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -4,8 +4,6 @@ import json
 import os
 import secrets
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -17,17 +15,11 @@ import pytest
 from bireme.cli import main as bireme
 from testbed.controlplane.cluster import Cluster, known_clusters
 from testbed.controlplane.process import ended, processes_from
+from testbed.demo_runs import run
 from testbed.scenario.waiting import eventually
 from tools.demo.cluster import ROOT
 
 pytestmark = pytest.mark.cluster
-CHOICES = ("SEED", "KEEP")
-ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in CHOICES}
-ENVIRONMENT["PYTHONPATH"] = str(ROOT)
-
-
-def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "tools.demo", *arguments]
 
 
 def operators(keeper: int) -> list[int]:
@@ -37,18 +29,6 @@ def operators(keeper: int) -> list[int]:
         with suppress(psutil.NoSuchProcess):  # as which a zombie counts, too
             found += [program.pid] if "bireme_operator" in program.cmdline() else []
     return found
-
-
-def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command(*arguments),
-        cwd=folder,
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        timeout=480,
-        check=False,
-    )
 
 
 @pytest.fixture

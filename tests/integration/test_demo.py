@@ -1,11 +1,9 @@
 """The demo as a stranger runs it, in its small variant, and the embedded cluster that stays."""
 
 import json
-import os
 import re
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import psutil
@@ -13,27 +11,8 @@ import pytest
 
 from bireme.cli import main as bireme
 from testbed.controlplane.waiting import wait_until
+from testbed.demo_runs import ENVIRONMENT, command, run
 from tools.demo.cluster import ROOT
-
-CHOICES = ("SEED", "KEEP")
-ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in CHOICES}
-ENVIRONMENT |= {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
-
-
-def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "tools.demo", *arguments]
-
-
-def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command(*arguments),
-        cwd=folder,
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
 
 
 def servers(folder: Path) -> list[psutil.Process]:

@@ -70,9 +70,9 @@ def test_every_file_and_module_that_a_step_names_is_there() -> None:
 def test_every_mutant_has_its_line_once_and_its_story_the_mark() -> None:
     marked = {
         path.stem.removeprefix("test_")
-        for path in (mutants.ROOT / "tests" / "cluster").glob("test_*.py")
+        for path in (verify.ROOT / "tests" / "cluster").glob("test_*.py")
         if "pytest.mark.embedded" in path.read_text()
     }
     assert marked == set(mutants.MUTANTS)
     for mutant in mutants.MUTANTS.values():
-        assert (mutants.ROOT / mutant.file).read_text().count(mutant.line) == 1
+        assert (verify.ROOT / mutant.file).read_text().count(mutant.line) == 1

@@ -1,33 +1,22 @@
 """Types of applied objects: every field is one of the schema, and of its type.
 
-Source: ``sigs.k8s.io/structured-merge-diff/typed``; its phrase for values are not kept.
+Source: ``sigs.k8s.io/structured-merge-diff/typed``; its words for values are not all here.
 """
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from bireme_lab.embedded.api import models
-from bireme_lab.embedded.api.errors import ApiRefusal, Object, shown
-from bireme_lab.embedded.api.patches import LIST_KEYS
+from bireme_lab.embedded.api import field_sets, models
+from bireme_lab.embedded.api.errors import ApiRefusal, Object
+from bireme_lab.embedded.api.field_sets import MergeShape
 from bireme_lab.embedded.api.schemas import HEAD, Schema
 
-_OPEN: Final = "x-kubernetes-preserve-unknown-fields"
-_UNTYPED: Final = "x-kubernetes-int-or-string"
-_WORDS: Final[Mapping[str, str]] = {
-    "object": "map",
-    "array": "list",
-    "string": "string",
-    "boolean": "boolean",
-    "integer": "numeric (int or float)",
-    "number": "numeric (int or float)",
-}
-_TYPES: Final[Mapping[str, tuple[type, ...]]] = {
-    "object": (dict,),
-    "array": (list,),
-    "string": (str,),
-    "boolean": (bool,),
-    "integer": (int, float),
-    "number": (int, float),
+_SCALARS: Final[Mapping[str, tuple[tuple[type, ...], str]]] = {
+    "string": ((str,), "string"),
+    "boolean": ((bool,), "boolean"),
+    "integer": ((int, float), "numeric (int or float)"),
+    "number": ((int, float), "numeric (int or float)"),
 }
 
 
@@ -36,7 +25,7 @@ def check(content: Object, schema: Schema | None) -> None:
     faults = list(_head_faults(content.get("metadata") or {}))
     if schema is not None:
         rest = {name: value for name, value in content.items() if name not in HEAD}
-        faults += _faults(rest, schema, "")
+        faults += type_faults(rest, schema, "")
     if not faults:
         return
     meta, version = content.get("metadata") or {}, content["apiVersion"]
@@ -50,39 +39,69 @@ def check(content: Object, schema: Schema | None) -> None:
 def _head_faults(meta: Any) -> Iterator[str]:
     model = models.model("V1ObjectMeta")
     if model is not None:
-        yield from _faults(meta, models.schema_of_model(model), ".metadata")
+        yield from type_faults(meta, models.schema_of_model(model), ".metadata")
 
 
-def _faults(value: Any, schema: Schema, path: str) -> Iterator[str]:
-    kind = schema.get("type", "")
-    if value is None or schema.get(_UNTYPED) or not kind:
+def type_faults(value: Any, schema: Schema, path: str) -> Iterator[str]:
+    """Yield the faults of types and names, each after its path."""
+    kind = schema.get("type")
+    if value is None or schema.get("x-kubernetes-int-or-string") or kind is None:
         return
-    if not isinstance(value, _TYPES[kind]) or (isinstance(value, bool) and kind != "boolean"):
-        yield f"{path}: expected {_WORDS[kind]}, got {shown(value)}"
+    if kind == "object":
+        yield from _faults_of_map(value, schema, path)
+    elif kind == "array":
+        yield from _faults_of_list(value, schema, path)
+    else:
+        types, name = _SCALARS[kind]
+        if not isinstance(value, types) or (isinstance(value, bool) and kind != "boolean"):
+            yield f"{path}: expected {name}, got {_literal(value, kind)}"
+
+
+def _literal(value: Any, kind: str) -> str:
+    """Return a value of a wrong type as the library prints it, the type in place of a number."""
+    if kind in ("integer", "number"):
+        return {str: "string", bool: "bool", list: "[]interface {}"}.get(
+            type(value), "map[string]interface {}"
+        )
+    return (
+        f"&value.valueUnstructured{{Value:{json.dumps(value)}}}" if kind == "string" else str(value)
+    )
+
+
+def _faults_of_map(value: Any, schema: Schema, path: str) -> Iterator[str]:
+    if not isinstance(value, dict):
+        yield f"{path}: expected map, got &{{{value}}}"
         return
-    if isinstance(value, list):
-        items = schema.get("items")
-        for index, item in enumerate(value if isinstance(items, Mapping) else ()):
-            yield from _faults(item, items or {}, f"{path}[{_element(item, schema, path, index)}]")
-    elif isinstance(value, dict):
-        yield from _field_faults(value, schema, path)
-
-
-def _element(item: Any, schema: Schema, path: str, index: int) -> str:
-    """Return an item of a list as paths name it: by its keys, or by its number."""
-    key = LIST_KEYS.get(path.rpartition(".")[2])
-    keys = schema.get("x-kubernetes-list-map-keys") or ([key] if key else [])
-    if not keys or not isinstance(item, dict):
-        return str(index)
-    return ",".join(f"{key}={shown(item.get(key))}" for key in keys)
-
-
-def _field_faults(value: Object, schema: Schema, path: str) -> Iterator[str]:
     properties, extra = schema.get("properties", {}), schema.get("additionalProperties")
+    is_open = bool(schema.get("x-kubernetes-preserve-unknown-fields")) or extra is True
     for name, item in value.items():
-        if name in properties:
-            yield from _faults(item, properties[name], f"{path}.{name}")
-        elif isinstance(extra, Mapping):
-            yield from _faults(item, extra, f"{path}.{name}")
-        elif properties and not schema.get(_OPEN):
+        of = properties.get(name, extra)
+        if isinstance(of, Mapping):
+            yield from type_faults(item, of, f"{path}.{name}")
+        elif properties and not is_open:
             yield f"{path}.{name}: field not declared in schema"
+
+
+def _faults_of_list(value: Any, schema: Schema, path: str) -> Iterator[str]:
+    if not isinstance(value, list):
+        yield f"{path}: expected list, got &{{{value}}}"
+        return
+    keys = MergeShape(schema).keys
+    elements: set[str] = set()
+    for index, item in enumerate(value):
+        place = f"{path}[{index}]"
+        if keys:
+            element = field_sets.key_of(item, keys)
+            if element is None:
+                names = " ".join(f'"{key}"' for key in keys)
+                yield (
+                    f"{path}: element {index}: associative list with keys has an element that"
+                    f" omits all key fields [{names}] (and doesn't have default values for any key"
+                    " fields)"
+                )
+                return
+            place = f"{path}{field_sets.element_text(element)}"
+            if element in elements:
+                yield f"{path}: duplicate entries for key {field_sets.element_text(element)}"
+            elements.add(element)
+        yield from type_faults(item, schema.get("items", {}), place)

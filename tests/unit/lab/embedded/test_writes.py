@@ -108,8 +108,8 @@ def test_a_patch_of_an_unknown_form_is_refused() -> None:
     ("spec", "words"),
     [
         ({"color": "red"}, ".spec.color: field not declared in schema"),
-        ({"containers": {}}, ".spec.containers: expected list, got {}"),
-        ({"priority": "high"}, '.spec.priority: expected numeric (int or float), got "high"'),
+        ({"containers": {}}, ".spec.containers: expected list, got &{{}}"),
+        ({"priority": "high"}, ".spec.priority: expected numeric (int or float), got string"),
     ],
 )
 def test_an_applied_object_has_the_types_of_its_kind(spec: Object, words: str) -> None:
