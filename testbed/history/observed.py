@@ -149,7 +149,9 @@ class ObservedCluster:
 
     def queue_of(self, gang: Key) -> str:
         owner = self.job(gang) or self.get("PodGroup", gang) or {}
-        return str(owner.get("spec", {}).get("queue") or "default")
+        # Without a name of its own, the label of its namespace chose when its places were planned.
+        named = owner.get("spec", {}).get("queue") or owner.get("status", {}).get("queue")
+        return str(named or "default")
 
 
 def phase_of(job: Manifest) -> str:

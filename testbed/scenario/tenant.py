@@ -54,7 +54,7 @@ ENDED: Final = ("Succeeded", "Failed")
 def _is_shared(made: Manifest) -> bool:
     """Return whether other tests could meet ``made``, and no installation needs it."""
     kind, name = str(made["kind"]), str(made["metadata"]["name"])
-    return kind == "PriorityClass" or (kind == "Queue" and name != "default")
+    return kind in CLUSTER_PLURALS and (kind, name) != ("Queue", "default")
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Tenant:
     namespace: str
     explain: Callable[[], str] = str
     _shared: list[Manifest] = field(default_factory=list, repr=False, compare=False)
-    """Queues and PriorityClasses that it made. They go with it: a test that is run again would be
+    """Cluster-scoped objects that it made. They go with it: a test that is run again would be
     refused a second one, or find at once what it waits for."""
 
     @classmethod
@@ -86,7 +86,7 @@ class Tenant:
     def leave(self) -> None:
         self.clear()
         self.cluster.api.request("DELETE", f"/api/v1/namespaces/{self.namespace}")
-        for made in self._shared:
+        for made in reversed(self._shared):
             self.delete(made["kind"], made["metadata"]["name"])
 
     def clear(self) -> None:
@@ -122,10 +122,22 @@ class Tenant:
         """Create objects in order; return the last as the API server returned it."""
         created: Manifest = {}
         for manifest in manifests:
+            if _is_shared(manifest):
+                # A finalizer keeps that of an earlier run of the test for a while.
+                self._await_end(manifest["kind"], manifest["metadata"]["name"])
             created = self.cluster.api.post(self.path(manifest["kind"]), manifest)
             if _is_shared(created):
                 self._shared.append(created)
         return created
+
+    def _await_end(self, kind: str, name: str) -> None:
+        """Return once no object of this name is being deleted."""
+
+        def ends() -> bool:
+            found = self.find(kind, name)
+            return found is not None and "deletionTimestamp" in found["metadata"]
+
+        self.eventually(ends, lambda ending: not ending)
 
     def refusal(self, manifest: Manifest) -> str:
         """Return the API server's refusal of ``manifest``, which is not made; empty without one."""

@@ -163,7 +163,9 @@ def test_the_queue_of_a_namespace_is_judged_like_one_that_is_named(tenant: Tenan
     assert f"ann may not use queue closed-club: name another one in label {label}" in refused
     assert "labeled" in cluster.kubectl(*set_label, "team=a", *ANN)
 
-    assert "created" in submitted(tenant, training_job("before"))  # in the queue default
+    assert "created" in submitted(tenant, training_job("before"))
+    # A gang that waits would move to the queue that the label names.
+    tenant.await_phase("before", "Running")
     cluster.kubectl(*set_label, f"{label}=closed-club")
     answer = submitted(tenant, training_job("none"))
     named = f"closed-club, which label {label} of namespace {tenant.namespace} names"

@@ -23,7 +23,6 @@ from testbed.scenario.tenant import Tenant, nodes_of
 
 pytestmark = pytest.mark.cluster
 
-DELAY_SECONDS = 20
 NAMESPACE = "bireme-system"
 Nightly = Callable[..., str]
 
@@ -79,14 +78,12 @@ def busy_around_now(hour: float) -> float:
 def test_demand_that_rises_every_day_finds_its_nodes_there(
     tenant: Tenant, nightly: Nightly
 ) -> None:
-    tenant.create(*static_pool("daily", delay=f"{DELAY_SECONDS}s"), pool_scaler("daily"))
+    tenant.create(*static_pool("daily", delay="20s"), pool_scaler("daily"))
     tenant.patch("NodePoolScaler", "daily", {"status": recorded_status(busy_around_now)}, "status")
     nightly("daily")
     before = await_nodes(tenant, "daily", 3)
-    began = time.monotonic()
     tenant.create(pool_job("morning", "daily", nodes=3))
     tenant.await_phase("morning", "Running")
-    assert time.monotonic() - began < DELAY_SECONDS, "no node was made for it"
     assert set(nodes_of(tenant.pods("morning")).values()) == before
 
 
@@ -97,13 +94,18 @@ def test_stranger_is_shown_what_the_pool_will_do_tomorrow_and_why(
     tenant.patch("NodePoolScaler", "shown", {"status": recorded_status(busy_around_now)}, "status")
     nightly("shown")
     tenant.eventually(lambda: tenant.status("shown", "NodePoolScaler").get("floor") == 3)
-    heading, line = tenant.cluster.kubectl("get", "bnps", "shown").splitlines()
-    for column in ("MODE", "NODES", "FLOOR", "TOMORROW", "MODEL", "SKILL", "WHY"):
-        assert column in heading
+
+    def missing() -> list[str]:
+        status = tenant.status("shown", "NodePoolScaler")
+        heading, line = tenant.cluster.kubectl("get", "bnps", "shown").splitlines()
+        for column in ("MODE", "NODES", "FLOOR", "TOMORROW", "MODEL", "SKILL", "WHY"):
+            assert column in heading
+        cells = (status["tomorrow"], status["model"]["name"], status["why"])
+        return [cell for cell in cells if cell not in line]
+
+    # The operator may write the status between the two reads.
+    tenant.eventually(missing, lambda cells: not cells)
     status = tenant.status("shown", "NodePoolScaler")
-    assert status["tomorrow"] in line
-    assert status["model"]["name"] in line
-    assert status["why"] in line
     assert "3" in status["tomorrow"]
     assert len(status["forecast"]) == 48
 

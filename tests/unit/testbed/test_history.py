@@ -411,6 +411,18 @@ def test_queues_count_who_holds_places_and_nobody_else(history: HistoryBuilder) 
     assert counted(history) == ["queue q: 0 gangs admitted, 1 have a plan"]
 
 
+def test_gang_without_a_queue_counts_where_the_label_of_its_namespace_put_it(
+    history: HistoryBuilder,
+) -> None:
+    history.job("Pending", queue=None)
+    history.plan({"0": "n0"})
+    job = history.records[-1].manifest
+    history.add("TrainingJob", job | {"status": job["status"] | {"queue": "club"}})
+    report(history, "default", 0)
+    report(history, "club", 1)
+    assert counted(history) == []
+
+
 def test_what_a_queue_says_is_in_use_must_be(history: HistoryBuilder) -> None:
     history.gang("n0", "n1")
     history.plan(None)
