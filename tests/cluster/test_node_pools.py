@@ -1,6 +1,5 @@
 """Node pools that grow for gangs and forecasts and shrink when empty, by a real Karpenter."""
 
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -66,14 +65,11 @@ def test_operator_that_is_killed_while_nodes_come_asks_for_no_more(
 def test_forecast_raises_the_floor_ahead_so_that_a_gang_starts_without_waiting(
     tenant: Tenant,
 ) -> None:
-    delay_seconds = 20
-    tenant.create(*static_pool("ahead", delay=f"{delay_seconds}s"), pool_scaler("ahead"))
+    tenant.create(*static_pool("ahead", delay="20s"), pool_scaler("ahead"))
     tenant.patch("NodePoolScaler", "ahead", {"status": forecast_status(2.3)}, "status")
     before = await_nodes(tenant, "ahead", 3)
-    began = time.monotonic()
     tenant.create(pool_job("morning", "ahead", nodes=3))
     tenant.await_phase("morning", "Running")
-    assert time.monotonic() - began < delay_seconds, "no node was made for it"
     assert set(nodes_of(tenant.pods("morning")).values()) == before
 
 
