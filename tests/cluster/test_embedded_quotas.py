@@ -108,7 +108,30 @@ PODS: Final[dict[str, Manifest]] = {
     },
     "classed": {"containers": [container(**BOTH)], "priorityClassName": "system-node-critical"},
     "large": {"containers": [container(limits={"cpu": "2500m", "memory": "4100Mi"})]},
+    "together": {"containers": [container()], "resources": {"limits": BOTH["limits"]}},
 }
+HUGE: Final = "hugepages-2Mi"
+OWN: Final = container(requests={"cpu": "500m", "memory": "1Gi"}, limits={"cpu": "2"})
+TOGETHER: Final[dict[str, tuple[Manifest, Manifest]]] = {
+    "limits": ({"limits": {"cpu": "4", "memory": "4Gi"}}, OWN),
+    "limits alone": ({"limits": {"cpu": "4", "memory": "4Gi"}}, container()),
+    "one limit": ({"limits": {"cpu": "4"}}, OWN),
+    "huge pages": ({"limits": {HUGE: "4Mi", "memory": "1Gi"}}, container()),
+    "huge pages alone": ({"limits": {HUGE: "4Mi"}}, container()),
+    "huge pages without limit": ({"requests": {HUGE: "4Mi", "cpu": "1"}}, container()),
+    "huge pages of a container": ({}, container(limits={HUGE: "4Mi"})),
+    "fewer huge pages": (
+        {"requests": {HUGE: "2Mi"}, "limits": {HUGE: "4Mi", "cpu": "1"}},
+        container(),
+    ),
+    "other forms": ({"requests": {"cpu": "1.50", "memory": "1024Mi"}}, container()),
+    "below its containers": ({"requests": {"cpu": "100m", "memory": "1Mi", "foo": "1"}}, OWN),
+    "limits below": ({"limits": {"cpu": "1", "memory": "1Mi"}}, OWN),
+    "of no pod": ({"requests": {"ephemeral-storage": "1Gi", GPU: "1"}}, container()),
+    "below zero": ({"requests": {"cpu": "-1"}}, OWN),
+    "request above limit": ({"requests": {"cpu": "3"}, "limits": {"cpu": "2"}}, container()),
+}
+"""What a pod asks for all its containers, and its container."""
 JOB: Final = {
     "metadata": {"name": "j"},
     "spec": {"template": {"spec": {"containers": [container()], "restartPolicy": "Never"}}},
@@ -189,6 +212,20 @@ def test_quotas_are_answered_as_by_the_api_server(cluster: Cluster, space: str) 
     servers.do("POST", "/api/v1/namespaces", {"metadata": {"name": space.rpartition("/")[2]}})
     bodies = {name: {"metadata": {"name": "q"}, "spec": spec} for name, spec in SPECS.items()}
     differences = servers.differences(f"{space}/resourcequotas", bodies)
+    assert not differences, differences
+
+
+def test_what_pods_ask_for_all_containers_is_judged_as_by_the_api_server(
+    cluster: Cluster, space: str
+) -> None:
+    servers = ServerPair(EmbeddedCluster().api, cluster)
+    servers.do("POST", "/api/v1/namespaces", {"metadata": {"name": space.rpartition("/")[2]}})
+    own = {"automountServiceAccountToken": False}
+    bodies = {
+        name: {"metadata": {"name": "p"}, "spec": {**own, "resources": of, "containers": [only]}}
+        for name, (of, only) in TOGETHER.items()
+    }
+    differences = servers.differences(f"{space}/pods", bodies)
     assert not differences, differences
 
 

@@ -13,7 +13,7 @@ from bireme_lab.embedded.api.admission import Attempt
 from bireme_lab.embedded.api.errors import Faults, Object, forbidden
 from bireme_lab.embedded.api.store import Store
 from bireme_lab.embedded.builtin.plain import canonical_quantities
-from bireme_lab.embedded.builtin.quota_usage import amounts_of_pod, pod_level_amounts
+from bireme_lab.embedded.builtin.pod_amounts import amounts_of_pod
 
 _ANNOTATION: Final = "kubernetes.io/limit-ranger"
 _TYPES: Final = ("Pod", "Container", "PersistentVolumeClaim")
@@ -225,12 +225,7 @@ def _limited(kind: str, obj: Object, *, is_pod: bool) -> Iterator[tuple[Amounts,
             resources = container.get("resources") or {}
             yield parse_amounts(resources.get("requests")), parse_amounts(resources.get("limits"))
     elif kind == "Pod" and is_pod:
-        level = spec.get("resources") or {}
-        requests, limits = (
-            amounts_of_pod(spec, part) | pod_level_amounts(parse_amounts(level.get(part)))
-            for part in ("requests", "limits")
-        )
-        yield requests, limits
+        yield amounts_of_pod(spec, "requests"), amounts_of_pod(spec, "limits")
 
 
 def _problems(limit: Object, requests: Amounts, limits: Amounts | None) -> Iterator[str]:

@@ -1,18 +1,29 @@
 """Pods: defaults, validation, what may change of one that exists, grace of deletions."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
 from bireme.kube.quantities import parse_quantity
-from bireme_lab.embedded.amounts import QUANTITY, QUANTITY_WORDS, canonical
+from bireme_lab.embedded.amounts import (
+    QUANTITY,
+    QUANTITY_WORDS,
+    canonical,
+    parse_amounts,
+)
 from bireme_lab.embedded.api import bodies, kinds, models
 from bireme_lab.embedded.api.errors import Faults, Object
 from bireme_lab.embedded.api.schemas import Schema
 from bireme_lab.embedded.builtin import pod_fields
 from bireme_lab.embedded.builtin.plain import filled
+from bireme_lab.embedded.builtin.pod_amounts import (
+    POD_LEVEL,
+    amounts_of_containers,
+    is_pod_level,
+    pod_level_amounts,
+)
 
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _LABEL_WORDS: Final = (
@@ -95,7 +106,21 @@ def _complete_pod(spec: Object) -> Object:
     for name in ("containers", "initContainers"):
         if spec.get(name):
             spec = {**spec, name: [_with_requests(each) for each in spec[name]]}
-    return spec
+    return _with_pod_requests(spec)
+
+
+def _with_pod_requests(spec: Object) -> Object:
+    """Return a spec that requests for the pod what its containers do, or what it limits."""
+    resources = spec.get("resources") or {}
+    if not (limits := resources.get("limits")):
+        return spec
+    of_containers = amounts_of_containers(spec, "requests")
+    requests = {
+        **{name: value for name, value in limits.items() if is_pod_level(name)},
+        **{name: str(of_containers[name]) for name in POD_LEVEL if name in of_containers},
+        **(resources.get("requests") or {}),
+    }
+    return {**spec, "resources": {**resources, "requests": requests}}
 
 
 def _with_requests(container: Object) -> Object:
@@ -134,6 +159,8 @@ def complete_spec(spec: Object) -> Object:
         terminationGracePeriodSeconds=30,
         securityContext={},
     )
+    if "resources" in spec:
+        spec = {**spec, "resources": _canonical_resources(spec["resources"])}
     for name in ("containers", "initContainers"):
         if spec.get(name):
             spec = {**spec, name: [_complete_container(each) for each in spec[name]]}
@@ -157,16 +184,19 @@ def _complete_container(container: Object) -> Object:
         terminationMessagePolicy="File",
         imagePullPolicy=pull,
     )
-    resources = {
-        name: {k: canonical(v) for k, v in amounts.items()}
-        if name in ("limits", "requests") and isinstance(amounts, dict)
-        else amounts
-        for name, amounts in container["resources"].items()
-    }
-    container = {**container, "resources": resources}
+    container = {**container, "resources": _canonical_resources(container["resources"])}
     if container.get("ports"):
         container = {**container, "ports": [filled(p, protocol="TCP") for p in container["ports"]]}
     return container
+
+
+def _canonical_resources(resources: Object) -> Object:
+    return {
+        name: {k: canonical(v) for k, v in amounts.items()}
+        if name in ("limits", "requests") and isinstance(amounts, dict)
+        else amounts
+        for name, amounts in resources.items()
+    }
 
 
 def _with_default_tolerations(tolerations: Any) -> list[Object]:
@@ -185,6 +215,8 @@ def _with_default_tolerations(tolerations: Any) -> list[Object]:
 def quality_of(spec: Object) -> str:
     """Return the QoS class of a pod: Guaranteed, Burstable or BestEffort."""
     containers = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
+    if pod_level_amounts(spec, "requests") or pod_level_amounts(spec, "limits"):
+        containers = [spec]
     has_any, is_guaranteed = False, True
     for container in containers:
         resources = container.get("resources") or {}
@@ -205,6 +237,7 @@ def validate_spec(spec: Object, faults: Faults, path: str) -> None:
     names: set[str] = set()
     for place, container in _containers(spec, path):
         _validate_container(container, names, faults, place)
+    _validate_pod_resources(spec, faults, path)
     policies = ("Always", "OnFailure", "Never")
     if spec.get("restartPolicy") not in policies:
         faults.unsupported(f"{path}.restartPolicy", spec.get("restartPolicy"), policies)
@@ -247,21 +280,56 @@ def _validate_container(container: Object, names: set[str], faults: Faults, path
         faults.duplicate(f"{path}.name", name)
     names.add(name)
     pod_fields.check_container(container, faults, path)
-    resources = container.get("resources") or {}
-    limits = _validate_amounts(resources.get("limits") or {}, faults, f"{path}.resources.limits")
-    requests = resources.get("requests") or {}
-    amounts = _validate_amounts(requests, faults, f"{path}.resources.requests")
-    for resource, value in amounts.items():
+    _validate_resources(container, _refuse_of_container, faults, path)
+
+
+def _validate_resources(
+    owner: Object, refuse: Callable[[str, Faults, str], None], faults: Faults, path: str
+) -> None:
+    """Add the faults of what a container or a pod asks; ``refuse`` adds those of a name."""
+    resources = owner.get("resources") or {}
+    limits, requests = (
+        _validate_amounts(resources.get(part) or {}, refuse, faults, f"{path}.resources.{part}")
+        for part in ("limits", "requests")
+    )
+    for resource, value in requests.items():
         _validate_request(resource, value, resources, limits, faults, path)
+    stated = {*limits, *requests}
+    if any(map(_is_huge, stated)) and not stated.intersection(POD_LEVEL):
+        faults.forbidden(f"{path}.resources", "HugePages require cpu or memory")
 
 
-def _validate_amounts(amounts: Object, faults: Faults, path: str) -> dict[str, int]:
+def _validate_pod_resources(spec: Object, faults: Faults, path: str) -> None:
+    """Add the faults of what a pod asks for all its containers."""
+    if "resources" not in spec:
+        return
+    if spec["resources"].get("claims"):
+        text = "claims may not be set for Resources at pod-level"
+        faults.forbidden(f"{path}.resources.claims", text)
+    _validate_resources(spec, _refuse_of_pod, faults, path)
+    requests = pod_level_amounts(spec, "requests")
+    for name, least in sorted(amounts_of_containers(spec, "requests").items()):
+        if name in requests and requests[name].value < least.value:
+            text = f"must be greater than or equal to aggregate container requests of {least}"
+            faults.invalid(f"{path}.resources.requests[{name}]", str(requests[name]), text)
+    limits = pod_level_amounts(spec, "limits")
+    for index, container in enumerate(spec.get("containers") or ()):
+        own = parse_amounts((container.get("resources") or {}).get("limits"))
+        for name in sorted(own.keys() & limits.keys()):
+            if own[name].value > limits[name].value:
+                text = f"must be less than or equal to pod limits of {limits[name]}"
+                place = f"{path}.resources.containers[{index}][{name}].limits"
+                faults.invalid(place, str(own[name]), text)
+
+
+def _validate_amounts(
+    amounts: Object, refuse: Callable[[str, Faults, str], None], faults: Faults, path: str
+) -> dict[str, int]:
     """Return the amounts that can be read, in units; add the faults of the others."""
     units_by_name = {}
     for resource, amount in amounts.items():
         place, text = f"{path}[{resource}]", str(canonical(amount))
-        if "/" not in resource and resource not in _NATIVE:
-            _refuse_resource(resource, faults, place)
+        refuse(resource, faults, place)
         if not QUANTITY.fullmatch(text):
             faults.invalid(place, text, QUANTITY_WORDS)
             continue
@@ -275,11 +343,23 @@ def _validate_amounts(amounts: Object, faults: Faults, path: str) -> dict[str, i
     return units_by_name
 
 
-def _refuse_resource(resource: str, faults: Faults, path: str) -> None:
-    if resource.startswith("hugepages-"):
+def _refuse_of_container(resource: str, faults: Faults, path: str) -> None:
+    if "/" not in resource and resource not in _NATIVE and not _is_huge(resource):
+        faults.invalid(path, resource, "must be a standard resource type or fully qualified")
+        faults.invalid(path, resource, "must be a standard resource for containers")
+
+
+def _refuse_of_pod(resource: str, faults: Faults, path: str) -> None:
+    if is_pod_level(resource):
         return
-    faults.invalid(path, resource, "must be a standard resource type or fully qualified")
-    faults.invalid(path, resource, "must be a standard resource for containers")
+    if "/" in resource or resource in _NATIVE:
+        faults.unsupported(path, resource, ("cpu", "hugepages-", "memory"))
+    else:
+        faults.invalid(path, resource, "must be a standard resource type or fully qualified")
+
+
+def _is_huge(resource: str) -> bool:
+    return resource.startswith("hugepages-")
 
 
 def _validate_request(
@@ -292,15 +372,16 @@ def _validate_request(
 ) -> None:
     """Add the fault of a request that does not go with its limit."""
     limit, place = limits.get(resource), f"{path}.resources.requests"
+    is_whole = "/" in resource or _is_huge(resource)
     if limit is None:
-        if "/" in resource:
+        if is_whole:
             text = "Limit must be set for non overcommitable resources"
             faults.required(f"{path}.resources.limits", text)
         return
     text, shown = str(resources["requests"][resource]), resources["limits"][resource]
     if value > limit:
         faults.invalid(place, text, f"must be less than or equal to {resource} limit of {shown}")
-    elif "/" in resource and value != limit:
+    elif is_whole and value != limit:
         faults.invalid(place, text, f"must be equal to {resource} limit of {shown}")
 
 

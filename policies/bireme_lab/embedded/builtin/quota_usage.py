@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from bireme_lab.embedded.amounts import ZERO, Amount, Amounts, highest, parse_amounts, total
+from bireme_lab.embedded.amounts import ZERO, Amount, Amounts, parse_amounts
 from bireme_lab.embedded.api import kinds
 from bireme_lab.embedded.api.errors import Object
 from bireme_lab.embedded.api.resources import ResourceKind
+from bireme_lab.embedded.builtin.pod_amounts import POD_LEVEL, amounts_of_pod, requests_of_pod
 from bireme_lab.embedded.builtin.pods import quality_of
 from bireme_lab.embedded.objects import is_ended
 
@@ -31,7 +32,6 @@ _ALIASES: Final = {
     "services": "services",
 }
 _UNCOUNTED: Final = frozenset({kinds.EVENTS})
-_POD_LEVEL: Final = ("cpu", "memory")
 
 
 def is_counted(resource: ResourceKind) -> bool:
@@ -88,22 +88,12 @@ def end_of_grace(pod: Object) -> float | None:
 
 
 def _usage_of_pod(spec: Object) -> Amounts:
-    requests, limits = amounts_of_pod(spec, "requests"), amounts_of_pod(spec, "limits")
-    level = spec.get("resources") or {}
-    of_limits = parse_amounts(level.get("limits"))
-    # The server writes a limit of the pod into its requests where neither it nor a container asks.
-    requests = {name: of_limits[name] for name in _POD_LEVEL if name in of_limits} | requests
-    requests |= pod_level_amounts(parse_amounts(level.get("requests")))
-    limits |= pod_level_amounts(of_limits)
     overhead = parse_amounts(spec.get("overhead"))
-    requests = total((requests, overhead))
-    limits = {name: amount + overhead.get(name, ZERO) for name, amount in limits.items()}
-    return {"pods": ONE, **_quota_amounts(requests, limits)}
-
-
-def pod_level_amounts(amounts: Amounts) -> Amounts:
-    """Return the amounts that a pod may state for all its containers."""
-    return {name: item for name, item in amounts.items() if name in _POD_LEVEL}
+    limits = {
+        name: amount + overhead.get(name, ZERO)
+        for name, amount in amounts_of_pod(spec, "limits").items()
+    }
+    return {"pods": ONE, **_quota_amounts(requests_of_pod(spec), limits)}
 
 
 def _quota_amounts(requests: Mapping[str, Amount], limits: Mapping[str, Amount]) -> Amounts:
@@ -118,29 +108,11 @@ def _quota_amounts(requests: Mapping[str, Amount], limits: Mapping[str, Amount])
     return usage | named_limits
 
 
-def amounts_of_pod(spec: Object, field: str) -> Amounts:
-    """Return requests or limits of all containers; init containers count by their maximum."""
-
-    def amounts(container: Object) -> Amounts:
-        return parse_amounts((container.get("resources") or {}).get(field))
-
-    running = total(amounts(item) for item in spec.get("containers") or ())
-    sidecars: Amounts = {}
-    initial: Amounts = {}
-    for item in spec.get("initContainers") or ():
-        if item.get("restartPolicy") == "Always":
-            running, sidecars = total((running, amounts(item))), total((sidecars, amounts(item)))
-            initial = highest(initial, sidecars)
-        else:
-            initial = highest(initial, total((amounts(item), sidecars)))
-    return highest(running, initial)
-
-
 def missing_amounts(spec: Object, names: Iterable[str]) -> dict[str, list[str]]:
     """Return the names of containers that do not state an amount, by the amount's name."""
     level = spec.get("resources") or {}
     if any(
-        name in (level.get(part) or {}) for part in ("requests", "limits") for name in _POD_LEVEL
+        name in (level.get(part) or {}) for part in ("requests", "limits") for name in POD_LEVEL
     ):
         return {}
     required = REQUIRED.intersection(names)
@@ -184,9 +156,9 @@ def _is_in_scope(spec: Object, scope: Object) -> bool:
         case "NotTerminating":
             return not has_deadline(spec)
         case "BestEffort":
-            return _is_best_effort(spec)
+            return quality_of(spec) == "BestEffort"
         case "NotBestEffort":
-            return not _is_best_effort(spec)
+            return quality_of(spec) != "BestEffort"
     name, values = spec.get("priorityClassName", ""), scope.get("values") or ()
     return {
         "In": name in values,
@@ -194,9 +166,3 @@ def _is_in_scope(spec: Object, scope: Object) -> bool:
         "Exists": bool(name),
         "DoesNotExist": not name,
     }[scope["operator"]]
-
-
-def _is_best_effort(spec: Object) -> bool:
-    level = spec.get("resources") or {}
-    stated = {*(level.get("requests") or ()), *(level.get("limits") or ())}
-    return not stated.intersection(_POD_LEVEL) and quality_of(spec) == "BestEffort"

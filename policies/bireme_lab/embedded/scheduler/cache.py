@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from bireme.kube.quantities import parse_quantity
 from bireme_lab.embedded.api.errors import Object
+from bireme_lab.embedded.builtin.pod_amounts import requests_of_pod
 from bireme_lab.embedded.objects import is_ended
 
 ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104  # of a port, where none is stated
@@ -77,34 +78,9 @@ class Cache:
 
 
 def request_of(spec: Mapping[str, Any]) -> Amounts:
-    """Return what a pod asks of its node: its containers, or more while it starts; overhead."""
-    total: Amounts = {"pods": 1}
-    sidecars: Amounts = {}
-    peak: Amounts = {}
-    for container in spec.get("initContainers") or ():
-        own = _requests(container)
-        if container.get("restartPolicy") == "Always":
-            sidecars = _plus(sidecars, own)
-            peak = _largest(peak, sidecars)
-        else:
-            peak = _largest(peak, _plus(sidecars, own))
-    for container in spec.get("containers") or ():
-        total = _plus(total, _requests(container))
-    total = _largest(_plus(total, sidecars), peak)
-    return _plus(total, {k: parse_quantity(k, v) for k, v in (spec.get("overhead") or {}).items()})
-
-
-def _requests(container: Mapping[str, Any]) -> Amounts:
-    requests = (container.get("resources") or {}).get("requests") or {}
-    return {name: parse_quantity(name, amount) for name, amount in requests.items()}
-
-
-def _plus(one: Amounts, other: Amounts) -> Amounts:
-    return {n: one.get(n, 0) + other.get(n, 0) for n in {**one, **other}}
-
-
-def _largest(one: Amounts, other: Amounts) -> Amounts:
-    return {n: max(one.get(n, 0), other.get(n, 0)) for n in {**one, **other}}
+    """Return what a pod asks of its node, in units of each resource."""
+    requests = requests_of_pod(dict(spec))
+    return {"pods": 1, **{name: parse_quantity(name, str(n)) for name, n in requests.items()}}
 
 
 def host_ports(spec: Mapping[str, Any]) -> set[Port]:
