@@ -1,7 +1,7 @@
 """The operator's mirrors of the API server, and the caches that they feed.
 
 Bireme's own kinds come from kopf (:mod:`bireme_operator.custom_resources`), all others from
-:class:`~bireme.kube.watch.Reflector`. Pods come as two streams, split by the API server
+:class:`~bireme.kube.watch.Reflector`. Pods come as three streams, split by the API server
 (:mod:`bireme.kube.pods`).
 """
 
@@ -54,6 +54,12 @@ class Watches:
         self.members = mirror(pods.PATH, wire.V1Pod, put, delete, params, "members")
         put, delete, params = objects.put_other_pod, objects.delete_other_pod, pods.NON_MEMBERS
         self.others = mirror(pods.PATH, wire.V1Pod, put, delete, params, "other pods")
+        put, delete, params = (
+            objects.put_nominated_pod,
+            objects.delete_nominated_pod,
+            pods.NOMINATED,
+        )
+        self.nominated = mirror(pods.PATH, wire.V1Pod, put, delete, params, "nominated pods")
         path, kind = "/api/v1/namespaces", wire.MetadataOnly
         self.namespaces = mirror(path, kind, tenancy.put_namespace, tenancy.delete_namespace)
         path, changed = "/apis/scheduling.k8s.io/v1/priorityclasses", tenancy.put_priority_class
@@ -64,6 +70,7 @@ class Watches:
             self.nodes,
             self.members,
             self.others,
+            self.nominated,
             self.namespaces,
             self.priorities,
             self.quotas,

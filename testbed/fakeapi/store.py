@@ -183,7 +183,9 @@ _OF_ALL: Final = frozenset({"metadata.name", "metadata.namespace"})
 # More of them, by resource: those of the built-in kinds that tests select by, and what the
 # definitions of Bireme's kinds declare.
 _SELECTABLE: Final = {
-    "/api/v1/pods": {"spec.nodeName", "spec.schedulerName", "status.phase"},
+    "/api/v1/pods": {
+        *("spec.nodeName", "spec.schedulerName", "status.phase", "status.nominatedNodeName")
+    },
     **{
         names.path(kind.plural): {path.removeprefix(".") for path in kind.selectable}
         for kind in crd.KINDS

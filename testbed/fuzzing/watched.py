@@ -138,6 +138,7 @@ def _objects() -> dict[str, tuple[Manifest, ...]]:
     service: Manifest = {"metadata": {"name": "waits", "namespace": "default"}, "spec": {}}
     service["metadata"] |= {"labels": {names.JOB_LABEL: "waits"}, "ownerReferences": [owner]}
     unbound = {**pod("other", fake={}, nodeName="n1", **_RULES), "status": _pod_status()}
+    nominated = {**pod("next"), "status": {"phase": "Pending", "nominatedNodeName": "n1"}}
     return {
         "/api/v1/nodes": tuple(node_manifest(a_node(name, rack="r0")) for name in ("n0", "n1")),
         "/api/v1/namespaces": ({"metadata": {"name": "default", "labels": {"team": "a"}}},),
@@ -171,6 +172,7 @@ def _objects() -> dict[str, tuple[Manifest, ...]]:
         ),
         "members": (foreign, member),
         "other pods": (unbound,),
+        "nominated pods": (nominated,),
     }
 
 
@@ -181,7 +183,7 @@ def _cel(expression: str) -> Manifest:
 OBJECTS: Final = {
     collection: tuple(
         served(each, f"{collection}-{number}", namespace=each["metadata"].get("namespace", ""))
-        if collection not in ("members", "other pods")
+        if collection not in ("members", "other pods", "nominated pods")
         else served(each, f"{collection}-{number}")
         for number, each in enumerate(found)
     )

@@ -171,6 +171,22 @@ def test_a_replica_that_another_scheduler_preempts_is_an_interruption_that_names
     assert "PreemptionByScheduler: default-scheduler: preempting to accommodate" in said[0]
 
 
+def test_a_node_that_another_scheduler_has_freed_for_a_pod_is_not_planned(
+    stack: BiremeStack, tenant: Tenant
+) -> None:
+    """Without this the gang comes back at once, and is preempted again, for ever."""
+    tenant.create(pod("slow", 8, schedulerName="nobody"))
+    tenant.patch("Pod", "slow", {"status": {"nominatedNodeName": "gpu-02"}}, "status")
+    # The watch of nominations must have it before the gang comes.
+    stack.operator().terminate()
+    stack.operator().start().wait_ready()
+    tenant.create(job("ring", "gpu-02", "gpu-03", gpus=8))
+    tenant.await_reason("ring", "WaitingForCapacity")
+    assert tenant.plan("ring") is None
+    tenant.delete("Pod", "slow")
+    tenant.await_phase("ring", "Running")
+
+
 # --- kubelets that refuse pods ----------------------------------------------------------------
 
 

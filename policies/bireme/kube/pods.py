@@ -39,6 +39,11 @@ NON_MEMBERS: Final = {
     "fieldSelector": ",".join(("spec.nodeName!=", *(f"status.phase!={end}" for end in TERMINAL))),
 }
 """Selects all other bound pods that have not ended: only their usage matters."""
+NOMINATED: Final = {
+    "labelSelector": f"!{names.POD_GROUP_LABEL}",
+    "fieldSelector": "spec.nodeName=,status.nominatedNodeName!=",
+}
+"""Selects other pods that a scheduler has made room for, by preemption or with a volume."""
 
 
 HEALING_REFUSALS: Final = (

@@ -177,6 +177,19 @@ class WatchedObjects:
         self._nodes.put_fixed_pod(key, "")
         self._changes.note()
 
+    def put_nominated_pod(self, key: Key, pod: wire.V1Pod) -> None:
+        """Store a pod without a gang for which another scheduler has made room on a node.
+
+        A gang that took the room would lose it: the scheduler preempts for the pod again.
+        """
+        node = pod.status.nominated_node_name or ""
+        if self.usage.put(_nomination(key), node, pods.request_of_pod(pod)):
+            self._changes.note()
+
+    def delete_nominated_pod(self, key: Key) -> None:
+        if self.usage.put(_nomination(key), ""):
+            self._changes.note()
+
     def node_of_other(self, pod: Key) -> str:
         """Return the node of a pod without a gang; empty if it is unbound or has ended."""
         return self.usage.node_of(("", f"{pod[0]}/{pod[1]}"))
@@ -344,6 +357,11 @@ class WatchedObjects:
             if key[0] == namespace:
                 self.groups[key] = replace(group, default_queue=queue)
                 self._changes.requeue(key)
+
+
+def _nomination(pod: Key) -> Key:
+    """Return a key that no pod has."""
+    return "", f"{pod[0]}/{pod[1]}/nominated"
 
 
 def _put(plans: dict[Key, PlannedGang], key: Key, planned: PlannedGang | None) -> None:

@@ -53,7 +53,7 @@ KINDS: Final = (
     _kind("v1", "pods", "Pod", short="po",
           subresources=frozenset({"status", "eviction", "binding", "log"}),
           selectable="spec.nodeName spec.schedulerName spec.restartPolicy spec.serviceAccountName "
-                     "status.phase status.podIP spec.hostNetwork",
+                     "status.phase status.podIP status.nominatedNodeName spec.hostNetwork",
           columns=_columns("Ready", "Status", "Restarts", "Age",
                            wide=("IP", "Node", "Nominated Node", "Readiness Gates"))),
     _kind("v1", "services", "Service", short="svc", subresources=_STATUS,

@@ -57,10 +57,11 @@ class Jobs:
         if owner is None or owner["kind"] != "Job":
             return
         ends, uid = self._ends.setdefault(owner["uid"], {}), pod["metadata"]["uid"]
-        if is_ended(pod):
-            ends.setdefault(uid, phase(pod).lower() if not self._is_ignored(pod) else "")
-        elif change.new is None:
-            ends.setdefault(uid, "failed")  # its end was never seen
+        if phase(pod) == "Succeeded":
+            ends.setdefault(uid, "succeeded")
+        elif is_ended(pod) or change.new is None:
+            # One that is gone had no kubelet to write its end.
+            ends.setdefault(uid, "" if self._is_ignored(pod) else "failed")
         self.work.add((pod["metadata"]["namespace"], owner["name"]))
 
     def _sync(self, key: Key) -> None:
@@ -78,7 +79,7 @@ class Jobs:
             _set_completed(status, own)
         active = [p for p in own if not is_ended(p) and not is_leaving(p)]
         if job["spec"].get("suspend"):
-            self._suspend(active, status, now)
+            self._suspend(job, active, status, now)
         elif not self._finish(job, active, status, now):
             self._run(job, own, active, status, now)
         self._write(key, status)
@@ -98,13 +99,14 @@ class Jobs:
         owner = controller_of(pod) or {}
         key = (pod["metadata"]["namespace"], owner.get("name", ""))
         job = self.client.get(kinds.JOBS, key)
-        return phase(pod) == "Failed" and job is not None and _is_ignored(job, pod)
+        return job is not None and _is_ignored(job, pod)
 
-    def _suspend(self, active: list[Object], status: Object, now: str) -> None:
+    def _suspend(self, job: Object, active: list[Object], status: Object, now: str) -> None:
         for pod in active:
-            self._delete(pod)
+            self._delete(job, pod)
         if not _has(status, "Suspended", "True"):
             _set(status, "Suspended", "True", "JobSuspended", "Job suspended", now)
+            self._post(job, "Normal", "Suspended", "Job suspended")
         for name in ("startTime", "active", "ready"):
             status.pop(name, None)
 
@@ -113,10 +115,11 @@ class Jobs:
         spec, succeeded = job["spec"], int(status.get("succeeded", 0))
         if int(status.get("failed", 0)) > int(spec.get("backoffLimit", 6)):
             for pod in active:
-                self._delete(pod)
+                self._delete(job, pod)
             text = "Job has reached the specified backoff limit"
             for kind in ("FailureTarget", "Failed"):
                 _set(status, kind, "True", "BackoffLimitExceeded", text, now)
+            self._post(job, "Warning", "BackoffLimitExceeded", text)
             status.pop("active", None)
             return True
         completions = spec.get("completions")
@@ -125,6 +128,7 @@ class Jobs:
         text = "Reached expected number of succeeded pods"
         for kind in ("SuccessCriteriaMet", "Complete"):
             _set(status, kind, "True", "CompletionsReached", text, now)
+        self._post(job, "Normal", "Completed", "Job completed")
         status |= {"completionTime": now, "ready": 0}
         status.pop("active", None)
         return True
@@ -135,6 +139,7 @@ class Jobs:
         """Make the pods that lack, and delete those beyond the parallelism."""
         if _has(status, "Suspended", "True"):
             _set(status, "Suspended", "False", "JobResumed", "Job resumed", now)
+            self._post(job, "Normal", "Resumed", "Job resumed")
         status.setdefault("startTime", now)
         spec = job["spec"]
         completions, parallelism = spec.get("completions"), int(spec.get("parallelism") or 0)
@@ -153,7 +158,7 @@ class Jobs:
         for index in indices:
             self._create(job, index)
         for pod in active[parallelism:]:
-            self._delete(pod)
+            self._delete(job, pod)
         status["active"] = min(parallelism, len(active) + len(indices))
         status["ready"] = sum(map(is_ready, active))
         status["uncountedTerminatedPods"] = {}
@@ -193,18 +198,21 @@ class Jobs:
         answer = self.client.send("POST", f"/api/v1/namespaces/{meta['namespace']}/pods", pod)
         if answer.code >= 300:
             text = f"Error creating: {answer.body.get('message')}"
-            self.client.post_event(job, "Warning", "FailedCreate", text, "job-controller")
+            self._post(job, "Warning", "FailedCreate", text)
             self.work.add_later(1.0, key_of(job))
             return
         text = f"Created pod: {answer.body['metadata']['name']}"
-        self.client.post_event(job, "Normal", "SuccessfulCreate", text, "job-controller")
+        self._post(job, "Normal", "SuccessfulCreate", text)
 
-    def _delete(self, pod: Object) -> None:
-        key = key_of(pod)
+    def _delete(self, job: Object, pod: Object) -> None:
         # Deleted by the controller itself, it is no failure of the Job.
-        owner = controller_of(pod) or {}
-        self._ends.setdefault(owner.get("uid", ""), {})[pod["metadata"]["uid"]] = ""
-        self.client.send("DELETE", object_path(kinds.PODS, key), {})
+        self._ends.setdefault(job["metadata"]["uid"], {})[pod["metadata"]["uid"]] = ""
+        self.client.send("DELETE", object_path(kinds.PODS, key_of(pod)), {})
+        text = f"Deleted pod: {pod['metadata']['name']}"
+        self._post(job, "Normal", "SuccessfulDelete", text)
+
+    def _post(self, job: Object, kind: str, reason: str, text: str) -> None:
+        self.client.post_event(job, kind, reason, text, "job-controller")
 
     def _write(self, key: Key, status: Object) -> None:
         self.client.set_status(kinds.JOBS, key, status)

@@ -37,12 +37,14 @@ class Profile:
         weights: Weight of each score plugin that is on.
         strategy: LeastAllocated or MostAllocated, of NodeResourcesFit.
         resource_weights: Resources that NodeResourcesFit scores.
+        preempts: Whether pods of lower priority go for one that finds no node.
     """
 
     name: str
     weights: Mapping[str, int]
     strategy: str
     resource_weights: Mapping[str, int]
+    preempts: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,12 @@ def _profile(profile: Mapping[str, Any]) -> Profile:
             strategy = of.get("type", strategy)
             if of.get("resources"):
                 resources = {r["name"]: int(r.get("weight", 1)) for r in of["resources"]}
-    return Profile(profile["schedulerName"], weights, strategy, resources)
+    preempts = not any(
+        each["name"] in ("*", "DefaultPreemption")
+        for point in ("multiPoint", "postFilter")
+        for each in (plugins.get(point) or {}).get("disabled") or ()
+    )
+    return Profile(profile["schedulerName"], weights, strategy, resources, preempts)
 
 
 def _lease(election: Mapping[str, Any]) -> tuple[str, str] | None:

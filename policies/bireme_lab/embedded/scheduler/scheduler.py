@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -16,8 +16,14 @@ from bireme_lab.embedded.api.requests import ApiUser
 from bireme_lab.embedded.api.store import Key, StoreChange
 from bireme_lab.embedded.client import Client
 from bireme_lab.embedded.objects import is_ended, key_of, object_path
-from bireme_lab.embedded.scheduler import node_affinity, pod_affinity
-from bireme_lab.embedded.scheduler.cache import ANY_ADDRESS, Cache, host_ports, request_of
+from bireme_lab.embedded.scheduler import node_affinity, pod_affinity, preemption
+from bireme_lab.embedded.scheduler.cache import (
+    ANY_ADDRESS,
+    Amounts,
+    Cache,
+    host_ports,
+    request_of,
+)
 from bireme_lab.embedded.scheduler.configuration import Configuration, Extender, Profile
 
 _FLUSH_SECONDS: Final = 300.0
@@ -29,11 +35,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Waiting:
-    """A pod that waits: how often it was tried, and when it is tried again."""
+    """A pod that waits: how often it was tried, when last, and when it is tried again."""
 
     uid: str
     added: int
     tries: int = 0
+    last_try: float = 0.0
     not_before: float = 0.0
 
 
@@ -108,9 +115,9 @@ class Scheduler:
 
     def _retry_all(self) -> None:
         """Try what waits again, after its backoff: something may have made room."""
-        now = self.client.clock()
         for waiting in self._queue.values():
-            waiting.not_before = min(waiting.not_before, now + _backoff(waiting.tries))
+            end_of_backoff = waiting.last_try + _backoff(waiting.tries)
+            waiting.not_before = min(waiting.not_before, end_of_backoff)
         self._woken.set()
 
     def _profile(self, pod: Object) -> Profile | None:
@@ -135,7 +142,8 @@ class Scheduler:
         if profile is None:
             return
         waiting.tries += 1
-        waiting.not_before = self.client.clock() + _FLUSH_SECONDS
+        waiting.last_try = self.client.clock()
+        waiting.not_before = waiting.last_try + _FLUSH_SECONDS
         refusals = self._filter(pod)
         names = [name for name, obstacle in refusals.items() if not obstacle]
         for extender in self.configuration.extenders:
@@ -145,7 +153,7 @@ class Scheduler:
         if self._queue.get(key) is not waiting:
             return  # it went or changed meanwhile
         if not names:
-            self._report(key, pod, refusals)
+            self._report(key, pod, refusals, profile)
             return
         node = names[0]
         if len(names) > 1:
@@ -159,8 +167,8 @@ class Scheduler:
         del self._queue[key]
         self._bind(key, pod, node)
 
-    def _filter(self, pod: Object) -> dict[str, str]:
-        """Return, by node, the words of the first filter against it; empty for none."""
+    def _filter(self, pod: Object, names: Iterable[str] | None = None) -> dict[str, str]:
+        """Return, by node (all without ``names``), a filter's words against it; empty for none."""
         pinned = node_affinity.pinned_names(pod)
         nodes = list(self.cache.nodes.values())
         placements = list(self.cache.placements())
@@ -170,11 +178,12 @@ class Scheduler:
         labels = self.client.namespace_labels() if has_rules else {}
         request, ports = request_of(pod["spec"]), host_ports(pod["spec"])
         refusals = {}
-        for name, node in self.cache.nodes.items():
+        for name in self.cache.nodes if names is None else names:
+            node = self.cache.nodes[name]
             if pinned is not None and name not in pinned:
                 refusals[name] = "node(s) didn't satisfy plugin(s) [NodeAffinity]"
                 continue
-            obstacle = self._against(pod, node, request, ports)
+            obstacle = self._against(pod, node, _plus(request, self._nominated(pod, name)), ports)
             if not obstacle and has_rules:
                 obstacle = pod_affinity.obstacle(pod, node, nodes, placements, labels)
             refusals[name] = obstacle
@@ -201,6 +210,19 @@ class Scheduler:
             if amount and amount + use.used.get(resource, 0) > capacity.get(resource, 0)
         ]
         return ", ".join(lacking)
+
+    def _nominated(self, pod: Object, node: str) -> Amounts:
+        """Return what pods of no lower priority ask that wait for the end of others on a node."""
+        total: Amounts = {}
+        for key, waiting in self._queue.items():
+            other = self._pods[key]
+            if (
+                (other.get("status") or {}).get("nominatedNodeName") == node
+                and waiting.uid != pod["metadata"]["uid"]
+                and preemption.priority_of(other) >= preemption.priority_of(pod)
+            ):
+                total = _plus(total, request_of(other["spec"]))
+        return total
 
     def _score(self, profile: Profile, pod: Object, names: Sequence[str]) -> dict[str, float]:
         scores = dict.fromkeys(names, 0.0)
@@ -327,11 +349,11 @@ class Scheduler:
         current = self._pods.get(key)
         if current is not None and not current["spec"].get("nodeName"):
             self._count += 1
-            not_before = self.client.clock() + _BACKOFF_SECONDS[0]
-            self._queue[key] = _Waiting(pod["metadata"]["uid"], self._count, 1, not_before)
+            now, uid = self.client.clock(), pod["metadata"]["uid"]
+            self._queue[key] = _Waiting(uid, self._count, 1, now, now + _BACKOFF_SECONDS[0])
 
-    def _report(self, key: Key, pod: Object, refusals: Mapping[str, str]) -> None:
-        """Write onto the pod that no node is left, and why."""
+    def _report(self, key: Key, pod: Object, refusals: Mapping[str, str], profile: Profile) -> None:
+        """Preempt other pods for one that no node takes, and write onto it why."""
         counts: Counter[str] = Counter()
         for obstacle in refusals.values():
             counts.update(
@@ -341,6 +363,8 @@ class Scheduler:
         message = f"0/{len(refusals)} nodes are available: {reasons}."
         if not refusals:
             message = "no nodes available to schedule pods"
+        elif profile.preempts and (words := self._preempt(key, pod, refusals)):
+            message = f"{message} preemption: {words}"
         condition = {
             "type": "PodScheduled",
             "status": "False",
@@ -350,6 +374,46 @@ class Scheduler:
         self.client.set_pod_condition(key, pod["metadata"]["uid"], condition)
         name = self._profile_name(pod)
         self.client.post_event(pod, "Warning", "FailedScheduling", message, name)
+
+    def _preempt(self, key: Key, pod: Object, refusals: Mapping[str, str]) -> str:
+        """Make room for a pod on one node, or return why there is none to be made."""
+        if words := preemption.may_preempt(pod, self.cache):
+            return words
+        helped = [name for name, refusal in refusals.items() if preemption.helps(refusal)]
+        budgets = self.client.objects(kinds.BUDGETS)
+
+        def fits(name: str) -> bool:
+            return not self._filter(pod, [name])[name]
+
+        candidate = preemption.find_candidate(pod, helped, self.cache, budgets, fits)
+        if candidate is None:
+            counts = Counter(
+                "No preemption victims found for incoming pod."
+                if name in helped
+                else "Preemption is not helpful for scheduling."
+                for name in refusals
+            )
+            reasons = ", ".join(sorted(f"{count} {why}" for why, count in counts.items()))
+            return f"0/{len(refusals)} nodes are available: {reasons}"
+        for victim in candidate.victims:
+            self._evict(victim, pod, candidate.node)
+        status = self._pods[key].get("status") or {}
+        nominated = {**status, "nominatedNodeName": candidate.node}
+        self.client.set_status(kinds.PODS, key, nominated)
+        return ""
+
+    def _evict(self, victim: Object, pod: Object, node: str) -> None:
+        key, name = key_of(victim), self._profile_name(pod)
+        condition = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": preemption.REASON,
+            "message": f"{name}: preempting to accommodate a higher priority pod",
+        }
+        self.client.set_pod_condition(key, victim["metadata"]["uid"], condition)
+        self.client.send("DELETE", object_path(kinds.PODS, key))
+        text = f"Preempted by pod {pod['metadata']['uid']} on node {node}"
+        self.client.post_event(victim, "Normal", "Preempted", text, name)
 
     @staticmethod
     def _profile_name(pod: Object) -> str:
@@ -363,6 +427,10 @@ USER: Final = ApiUser("system:kube-scheduler", ("system:authenticated",))
 def _backoff(tries: int) -> float:
     first, longest = _BACKOFF_SECONDS
     return min(first * 2.0 ** max(tries - 1, 0), longest)
+
+
+def _plus(one: Mapping[str, int], other: Mapping[str, int]) -> Amounts:
+    return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}
 
 
 def _clash(ports: set[Any], others: set[Any]) -> bool:

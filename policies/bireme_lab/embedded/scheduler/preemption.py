@@ -1,0 +1,139 @@
+"""Preemption by the scheduler: pods of lower priority go, so that one of higher has their node.
+
+Source: ``pkg/scheduler/framework/preemption`` and the plugin ``DefaultPreemption`` of Kubernetes.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from bireme_lab.embedded.api.errors import Object
+from bireme_lab.embedded.controllers.budgets import covered
+from bireme_lab.embedded.objects import is_leaving
+from bireme_lab.embedded.scheduler.cache import Cache
+
+REASON = "PreemptionByScheduler"
+_WAITS_FOR_CAPACITY = (
+    "Insufficient ",
+    "Too many pods",
+    "node(s) didn't have free ports",
+    "node(s) didn't match pod anti-affinity",
+    "node(s) didn't satisfy existing pods anti-affinity",
+    "node(s) didn't match pod topology spread constraints",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A node, and the pods that would go from it.
+
+    Attributes:
+        victims: The most important one first.
+        violations: How many of them a PodDisruptionBudget would keep.
+    """
+
+    node: str
+    victims: tuple[Object, ...]
+    violations: int
+
+
+def find_candidate(
+    pod: Object, names: Iterable[str], cache: Cache, budgets: Sequence[Object],
+    fits: Callable[[str], bool],
+) -> Candidate | None:  # fmt: skip
+    """Return the node where preemption costs least; ``fits`` judges the cache as it is then."""
+    found = [
+        candidate
+        for name in names
+        if (candidate := _candidate_on(name, pod, cache, budgets, fits)) is not None
+    ]
+    return min(found, key=_cost) if found else None
+
+
+def may_preempt(pod: Object, cache: Cache) -> str:
+    """Return kube-scheduler's words against a preemption for a pod; empty for none."""
+    if pod["spec"].get("preemptionPolicy") == "Never":
+        return "not eligible due to preemptionPolicy=Never."
+    nominated = (pod.get("status") or {}).get("nominatedNodeName")
+    if nominated and any(
+        is_leaving(other) and _is_preempted(other) and priority_of(other) < priority_of(pod)
+        for other in cache.use(nominated).pods.values()
+    ):
+        return "not eligible due to a terminating pod on the nominated node."
+    return ""
+
+
+def helps(refusal: str) -> bool:
+    """Return whether the end of other pods can lift a filter's refusal."""
+    return refusal.startswith(_WAITS_FOR_CAPACITY) and "missing required label" not in refusal
+
+
+def priority_of(pod: Object) -> int:
+    return int(pod["spec"].get("priority") or 0)
+
+
+def _candidate_on(
+    name: str, pod: Object, cache: Cache, budgets: Sequence[Object], fits: Callable[[str], bool]
+) -> Candidate | None:
+    lower = [
+        other
+        for other in cache.use(name).pods.values()
+        if priority_of(other) < priority_of(pod) and not is_leaving(other)
+    ]
+    lower.sort(key=_importance)
+    for other in lower:
+        cache.put_pod(other["metadata"]["uid"], None)
+    victims: list[Object] = []
+    violations = 0
+    try:
+        if not lower or not fits(name):
+            return None
+        violating = _violating(lower, budgets)
+        # Those that a budget keeps are spared first.
+        for other in sorted(lower, key=lambda each: each["metadata"]["uid"] not in violating):
+            uid = other["metadata"]["uid"]
+            cache.put_pod(uid, other)
+            if not fits(name):
+                cache.put_pod(uid, None)
+                victims.append(other)
+                violations += uid in violating
+    finally:
+        for other in lower:
+            cache.put_pod(other["metadata"]["uid"], other)
+    return Candidate(name, tuple(sorted(victims, key=_importance)), violations) if victims else None
+
+
+def _importance(pod: Object) -> tuple[int, str]:
+    """Return a key by which the most important pod is first: high priority, early start."""
+    return -priority_of(pod), str((pod.get("status") or {}).get("startTime") or "9")
+
+
+def _violating(pods: Sequence[Object], budgets: Sequence[Object]) -> set[str]:
+    """Return the uids of pods whose end a budget does not allow, once those before it are gone."""
+    uids: set[str] = set()
+    for budget in budgets:
+        allowed = int((budget.get("status") or {}).get("disruptionsAllowed") or 0)
+        own = covered(budget, list(pods))
+        uids.update(pod["metadata"]["uid"] for pod in own[allowed:])
+    return uids
+
+
+def _cost(candidate: Candidate) -> tuple[int, int, int, int, tuple[int, ...]]:
+    """Return what decides: budgets, the highest priority, their sum, their number, late starts."""
+    priorities = [priority_of(victim) for victim in candidate.victims]
+    top = [victim for victim in candidate.victims if priority_of(victim) == priorities[0]]
+    earliest = min(str((each.get("status") or {}).get("startTime") or "9") for each in top)
+    # Sums count from the lowest priority, so that more pods are never cheaper.
+    return (
+        candidate.violations,
+        priorities[0],
+        sum(priority + 2**31 for priority in priorities),
+        len(priorities),
+        tuple(-ord(letter) for letter in earliest),
+    )
+
+
+def _is_preempted(pod: Object) -> bool:
+    conditions: Sequence[Mapping[str, str]] = (pod.get("status") or {}).get("conditions") or ()
+    return any(
+        each["type"] == "DisruptionTarget" and each["reason"] == REASON for each in conditions
+    )
