@@ -246,8 +246,12 @@ def _out_of_order(expected: Course, seen: Course) -> Iterator[str]:
 
 
 def _out_of_time(expected: Course, seen: Course, tolerance_seconds: float) -> Iterator[str]:
+    """Yield starts that are too early or too late. One that waited for a stop waits for its end."""
     for wanted, found in pairs_of_starts(expected, seen):
-        if abs(found.seconds - wanted.seconds) > tolerance_seconds:
+        stops = (end for _, end in seen.stoppings if end < found.seconds)
+        due = max([wanted.seconds, *stops])
+        is_late = found.seconds - due > tolerance_seconds
+        if is_late or wanted.seconds - found.seconds > tolerance_seconds:
             yield (
                 f"start of {found.gang} at {found.seconds:.1f} s in the cluster, at "
                 f"{wanted.seconds:.1f} s in the simulator: more than {tolerance_seconds:g} s apart"

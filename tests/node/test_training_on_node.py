@@ -136,7 +136,9 @@ def test_torchrun_on_two_replicas_trains_one_model(
         {"name": "packages", "hostPath": {"path": PACKAGES, "type": "Directory"}},
     ]
     tasks = [task(role, 1, spec=spec) for role in ("master", "worker")]
-    tenant.create(training_job("pair", *tasks, rendezvous="torch"))
+    # The master may end first, and its worker is read afterwards.
+    keeps = {"cleanPodPolicy": "None"}
+    tenant.create(training_job("pair", *tasks, rendezvous="torch", runPolicy=keeps))
     tenant.await_phase("pair", "Running")
     done = tenant.await_phase("pair", "Succeeded", MAX_SECONDS)
     assert (done["progress"]["step"], done["progress"]["totalSteps"]) == (300, 300)

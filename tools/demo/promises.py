@@ -176,14 +176,14 @@ class _Story:
         text = "an urgent gang stops one lower gang, of equal ones the last to start; it runs again"
         stopped = [s for s in self.timeline.stories.values() if s.status.get("preemptions")]
         blocks = next(s for s in self.workload.submissions if s.part == "urgent").after.jobs
-        starts = (self.timeline.stories[NAMESPACE, name].started for name in blocks)
-        last = max((s for s in starts if s is not None and s < urgent.submitted), default=0.0)
+        starts = [run for name in blocks for run in self.timeline.stories[NAMESPACE, name].runs[:1]]
+        last = max((s.planned_time for s in starts if s.began < urgent.submitted), default="")
         if len(stopped) != 1 or urgent.started is None:
             names = [story.name for story in stopped]
             return Promise(text, False, f"stopped for {urgent.name}: {names}")
         victim = stopped[0]
         wrong = list(self._unexplained(urgent, victim))
-        if victim.name not in blocks or not victim.started or victim.started < last - 1:
+        if victim.name not in blocks or victim.runs[0].planned_time < last:
             wrong.append(f"{victim.name} was not the last of {', '.join(blocks)} to start")
         if not victim.job["spec"].get("runPolicy", {}).get("resumable"):
             wrong.append(f"{victim.name} was stopped, and cannot resume")

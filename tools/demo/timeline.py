@@ -20,6 +20,8 @@ class Run:
     attempt: int
     began: float
     nodes: tuple[str, ...]
+    planned_time: str
+    """Its decision by Bireme's clock, in whole seconds; all plans of one cycle have the same."""
     sizes: list[tuple[float, int]] = field(default_factory=list)
     """From when on it held how many GPUs, by its plan."""
     ended: float | None = None
@@ -172,7 +174,7 @@ class Timeline:
         attempt = int(plan["attempt"])
         if not story.runs or story.runs[-1].attempt != attempt:
             nodes = tuple(sorted(set(planned_nodes(plan).values())))
-            story.runs.append(Run(attempt, record.seconds, nodes))
+            story.runs.append(Run(attempt, record.seconds, nodes, str(plan["plannedTime"])))
         run, size = story.runs[-1], story.gpus_of(plan)
         if not run.sizes or run.sizes[-1][1] != size:
             run.sizes.append((record.seconds, size))

@@ -132,6 +132,14 @@ def test_starts_of_one_moment_come_in_any_order_and_those_of_two_do_not() -> Non
     )
 
 
+def test_a_start_that_waited_for_a_stop_is_due_when_that_has_ended() -> None:
+    expected, seen = starts((3.2, "a")), starts((6.2, "a"))
+    assert differences(expected, seen, 2.0)
+    assert not differences(expected, replace(seen, stoppings=((3.5, 6.0),)), 2.0)
+    (line,) = differences(expected, replace(seen, stoppings=((3.5, 4.0),)), 2.0)
+    assert line.endswith("more than 2 s apart")
+
+
 def test_a_history_is_read_as_starts_stops_resizes_and_ends() -> None:
     story = HistoryBuilder()
     story.wait(10.0)

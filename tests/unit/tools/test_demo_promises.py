@@ -124,7 +124,15 @@ def stops_the_oldest(demo: DemoHistory) -> None:
     stop = next(r for r in demo.records if status(r).get("reason") == "Preempted")
     urgent = next(r for r in demo.records if r.key[1] == "hotfix")
     starts = [r for r in demo.records if is_plan(r, other) and r.revision < urgent.revision]
-    late = replace(starts[-1], seconds=urgent.seconds - 0.01, revision=stop.revision - 1)
+    state = status(starts[-1])
+    moment = urgent.manifest["metadata"]["creationTimestamp"]
+    plan = {**state["plan"], "plannedTime": moment}
+    late = replace(
+        starts[-1],
+        seconds=urgent.seconds - 0.01,
+        revision=stop.revision - 1,
+        manifest={**starts[-1].manifest, "status": {**state, "plan": plan}},
+    )
     demo.records.insert(demo.records.index(urgent), late)
     drop(demo, starts.__contains__)
 
