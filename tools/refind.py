@@ -76,6 +76,11 @@ FOUND: Final = {
     "rules-of-a-later-kubernetes": Found(
         "f6274d85", _tested("tests/unit/kube/test_waiting_gangs.py"), by_its_test=True
     ),
+    "room-made-by-another": Found(
+        "cf7f54f7",
+        _tested("tests/cluster/test_starts_on_nodes.py", "-k", "has_freed"),
+        by_its_test=True,
+    ),
     "documents-of-another-form": Found(
         "1ade6682",
         _tested("tests/unit/test_parsers.py", "-k", "document", "--hypothesis-profile", "verify"),

@@ -24,6 +24,7 @@ from bireme_lab.embedded.builtin.accounts import account_admission
 from bireme_lab.embedded.builtin.advice import ADVICE
 from bireme_lab.embedded.builtin.kinds import behaviours
 from bireme_lab.embedded.builtin.limit_ranges import default_limits, limit_admission
+from bireme_lab.embedded.builtin.pod_security import security_admission
 from bireme_lab.embedded.builtin.policies import PolicyAdmission, check_rules
 from bireme_lab.embedded.builtin.priorities import SYSTEM_CLASSES, priority_admission
 from bireme_lab.embedded.builtin.quotas import quota_admission
@@ -72,6 +73,7 @@ def make_api(now: Callable[[], float], tokens: AccountTokens | None = None) -> A
     api.admission.rules = check_rules
     api.admission.validators += [
         limit_admission(api.store),
+        security_admission(api.store, api.warn),
         policies.validate,
         webhook_admission(api.store),
         quota_admission(api.store, api.now),

@@ -51,7 +51,7 @@ def _binding(api: ApiServer) -> Handler:
         if not node:
             raise bad_request("target.name: Required value")
         now = api.timestamp()
-        status = pod.get("status") or {}
+        status = {k: v for k, v in (pod.get("status") or {}).items() if k != "nominatedNodeName"}
         others = [c for c in status.get("conditions") or () if c["type"] != "PodScheduled"]
         condition = {
             "type": "PodScheduled",

@@ -34,6 +34,8 @@ _LABEL_WORDS: Final = (
 _MAX_LABEL: Final = 63
 _TEXTS: Final = ("restartPolicy", "dnsPolicy", "schedulerName", "serviceAccountName")
 """Fields whose empty text means that they are absent."""
+_WITH_MODES: Final = ("configMap", "secret", "downwardAPI", "projected")
+_DEFAULT_MODE: Final = 0o644
 _NATIVE: Final = ("cpu", "memory", "ephemeral-storage")
 _IMMUTABLE_WORDS: Final = (
     "pod updates may not change fields other than `spec.containers[*].image`,"
@@ -168,7 +170,11 @@ def complete_spec(spec: Object) -> Object:
 
 
 def _with_source(volume: Object) -> Object:
-    return {**volume, "emptyDir": {}} if set(volume) <= {"name"} else volume
+    if set(volume) <= {"name"}:
+        return {**volume, "emptyDir": {}}
+    if source := next((name for name in _WITH_MODES if volume.get(name) is not None), None):
+        return {**volume, source: filled(volume[source], defaultMode=_DEFAULT_MODE)}
+    return volume
 
 
 def _complete_container(container: Object) -> Object:
@@ -308,9 +314,9 @@ def _validate_pod_resources(spec: Object, faults: Faults, path: str) -> None:
         faults.forbidden(f"{path}.resources.claims", text)
     _validate_resources(spec, _refuse_of_pod, faults, path)
     requests = pod_level_amounts(spec, "requests")
-    for name, least in sorted(amounts_of_containers(spec, "requests").items()):
-        if name in requests and requests[name].value < least.value:
-            text = f"must be greater than or equal to aggregate container requests of {least}"
+    for name, minimum in sorted(amounts_of_containers(spec, "requests").items()):
+        if name in requests and requests[name].value < minimum.value:
+            text = f"must be greater than or equal to aggregate container requests of {minimum}"
             faults.invalid(f"{path}.resources.requests[{name}]", str(requests[name]), text)
     limits = pod_level_amounts(spec, "limits")
     for index, container in enumerate(spec.get("containers") or ()):

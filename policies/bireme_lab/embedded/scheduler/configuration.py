@@ -99,9 +99,9 @@ def _profile(profile: Mapping[str, Any]) -> Profile:
             if of.get("resources"):
                 resources = {r["name"]: int(r.get("weight", 1)) for r in of["resources"]}
     preempts = not any(
-        each["name"] in ("*", "DefaultPreemption")
+        plugin["name"] in ("*", "DefaultPreemption")
         for point in ("multiPoint", "postFilter")
-        for each in (plugins.get(point) or {}).get("disabled") or ()
+        for plugin in (plugins.get(point) or {}).get("disabled") or ()
     )
     return Profile(profile["schedulerName"], weights, strategy, resources, preempts)
 

@@ -23,7 +23,7 @@ _WAITS_FOR_CAPACITY = (
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class Preemption:
     """A node, and the pods that would go from it.
 
     Attributes:
@@ -36,17 +36,17 @@ class Candidate:
     violations: int
 
 
-def find_candidate(
+def find_preemption(
     pod: Object, names: Iterable[str], cache: Cache, budgets: Sequence[Object],
     fits: Callable[[str], bool],
-) -> Candidate | None:  # fmt: skip
+) -> Preemption | None:  # fmt: skip
     """Return the node where preemption costs least; ``fits`` judges the cache as it is then."""
-    found = [
+    candidates = [
         candidate
         for name in names
-        if (candidate := _candidate_on(name, pod, cache, budgets, fits)) is not None
+        if (candidate := _preemption_on(name, pod, cache, budgets, fits)) is not None
     ]
-    return min(found, key=_cost) if found else None
+    return min(candidates, key=_cost) if candidates else None
 
 
 def may_preempt(pod: Object, cache: Cache) -> str:
@@ -71,9 +71,9 @@ def priority_of(pod: Object) -> int:
     return int(pod["spec"].get("priority") or 0)
 
 
-def _candidate_on(
+def _preemption_on(
     name: str, pod: Object, cache: Cache, budgets: Sequence[Object], fits: Callable[[str], bool]
-) -> Candidate | None:
+) -> Preemption | None:
     lower = [
         other
         for other in cache.use(name).pods.values()
@@ -89,7 +89,7 @@ def _candidate_on(
             return None
         violating = _violating(lower, budgets)
         # Those that a budget keeps are spared first.
-        for other in sorted(lower, key=lambda each: each["metadata"]["uid"] not in violating):
+        for other in sorted(lower, key=lambda victim: victim["metadata"]["uid"] not in violating):
             uid = other["metadata"]["uid"]
             cache.put_pod(uid, other)
             if not fits(name):
@@ -99,7 +99,9 @@ def _candidate_on(
     finally:
         for other in lower:
             cache.put_pod(other["metadata"]["uid"], other)
-    return Candidate(name, tuple(sorted(victims, key=_importance)), violations) if victims else None
+    return (
+        Preemption(name, tuple(sorted(victims, key=_importance)), violations) if victims else None
+    )
 
 
 def _importance(pod: Object) -> tuple[int, str]:
@@ -112,16 +114,16 @@ def _violating(pods: Sequence[Object], budgets: Sequence[Object]) -> set[str]:
     uids: set[str] = set()
     for budget in budgets:
         allowed = int((budget.get("status") or {}).get("disruptionsAllowed") or 0)
-        own = covered(budget, list(pods))
-        uids.update(pod["metadata"]["uid"] for pod in own[allowed:])
+        pods_of_budget = covered(budget, list(pods))
+        uids.update(pod["metadata"]["uid"] for pod in pods_of_budget[allowed:])
     return uids
 
 
-def _cost(candidate: Candidate) -> tuple[int, int, int, int, tuple[int, ...]]:
+def _cost(candidate: Preemption) -> tuple[int, int, int, int, tuple[int, ...]]:
     """Return what decides: budgets, the highest priority, their sum, their number, late starts."""
     priorities = [priority_of(victim) for victim in candidate.victims]
     top = [victim for victim in candidate.victims if priority_of(victim) == priorities[0]]
-    earliest = min(str((each.get("status") or {}).get("startTime") or "9") for each in top)
+    earliest = min(str((victim.get("status") or {}).get("startTime") or "9") for victim in top)
     # Sums count from the lowest priority, so that more pods are never cheaper.
     return (
         candidate.violations,
@@ -135,5 +137,5 @@ def _cost(candidate: Candidate) -> tuple[int, int, int, int, tuple[int, ...]]:
 def _is_preempted(pod: Object) -> bool:
     conditions: Sequence[Mapping[str, str]] = (pod.get("status") or {}).get("conditions") or ()
     return any(
-        each["type"] == "DisruptionTarget" and each["reason"] == REASON for each in conditions
+        item["type"] == "DisruptionTarget" and item["reason"] == REASON for item in conditions
     )

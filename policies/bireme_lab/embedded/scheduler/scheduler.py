@@ -183,7 +183,7 @@ class Scheduler:
             if pinned is not None and name not in pinned:
                 refusals[name] = "node(s) didn't satisfy plugin(s) [NodeAffinity]"
                 continue
-            obstacle = self._against(pod, node, _plus(request, self._nominated(pod, name)), ports)
+            obstacle = self._against(pod, node, _plus(request, self._nominations(pod, name)), ports)
             if not obstacle and has_rules:
                 obstacle = pod_affinity.obstacle(pod, node, nodes, placements, labels)
             refusals[name] = obstacle
@@ -211,7 +211,7 @@ class Scheduler:
         ]
         return ", ".join(lacking)
 
-    def _nominated(self, pod: Object, node: str) -> Amounts:
+    def _nominations(self, pod: Object, node: str) -> Amounts:
         """Return what pods of no lower priority ask that wait for the end of others on a node."""
         total: Amounts = {}
         for key, waiting in self._queue.items():
@@ -363,8 +363,8 @@ class Scheduler:
         message = f"0/{len(refusals)} nodes are available: {reasons}."
         if not refusals:
             message = "no nodes available to schedule pods"
-        elif profile.preempts and (words := self._preempt(key, pod, refusals)):
-            message = f"{message} preemption: {words}"
+        elif profile.preempts:
+            message = f"{message} preemption: {self._preempt(key, pod, refusals)}"
         condition = {
             "type": "PodScheduled",
             "status": "False",
@@ -376,31 +376,40 @@ class Scheduler:
         self.client.post_event(pod, "Warning", "FailedScheduling", message, name)
 
     def _preempt(self, key: Key, pod: Object, refusals: Mapping[str, str]) -> str:
-        """Make room for a pod on one node, or return why there is none to be made."""
-        if words := preemption.may_preempt(pod, self.cache):
-            return words
-        helped = [name for name, refusal in refusals.items() if preemption.helps(refusal)]
+        """Make room for a pod on one node; return kube-scheduler's words about the attempt."""
+        if obstacle := preemption.may_preempt(pod, self.cache):
+            return obstacle
+        request = request_of(pod["spec"])
+        candidates = [
+            name
+            for name, refusal in refusals.items()
+            if preemption.helps(refusal)
+            and all(n <= self.cache.capacities[name].get(r, 0) for r, n in request.items() if n)
+        ]
         budgets = self.client.objects(kinds.BUDGETS)
 
         def fits(name: str) -> bool:
             return not self._filter(pod, [name])[name]
 
-        candidate = preemption.find_candidate(pod, helped, self.cache, budgets, fits)
-        if candidate is None:
+        choice = preemption.find_preemption(pod, candidates, self.cache, budgets, fits)
+        if choice is None:
             counts = Counter(
                 "No preemption victims found for incoming pod."
-                if name in helped
+                if name in candidates
                 else "Preemption is not helpful for scheduling."
                 for name in refusals
             )
-            reasons = ", ".join(sorted(f"{count} {why}" for why, count in counts.items()))
+            reasons = ", ".join(sorted(f"{count} {reason}" for reason, count in counts.items()))
             return f"0/{len(refusals)} nodes are available: {reasons}"
-        for victim in candidate.victims:
-            self._evict(victim, pod, candidate.node)
+        for victim in choice.victims:
+            self._evict(victim, pod, choice.node)
         status = self._pods[key].get("status") or {}
-        nominated = {**status, "nominatedNodeName": candidate.node}
-        self.client.set_status(kinds.PODS, key, nominated)
-        return ""
+        changed_status = {**status, "nominatedNodeName": choice.node}
+        self.client.set_status(kinds.PODS, key, changed_status)
+        count = len(choice.victims)
+        return (
+            f"found a potential placement for pod on node {choice.node}, preempting {count} victims"
+        )
 
     def _evict(self, victim: Object, pod: Object, node: str) -> None:
         key, name = key_of(victim), self._profile_name(pod)

@@ -58,7 +58,10 @@ async def test_a_pod_that_fits_nowhere_says_why_and_starts_once_it_does() -> Non
             first: Object = conditions[0]
             return first
 
-        words = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
+        words = (
+            "0/1 nodes are available: 1 Insufficient nvidia.com/gpu. preemption: 0/1 nodes are "
+            "available: 1 Preemption is not helpful for scheduling."
+        )
         await until(lambda: condition().get("message") == words)
         assert condition()["reason"] == "Unschedulable"
         put(cluster.api, kinds.NODES, a_node("large", 8))
