@@ -52,6 +52,12 @@ MUTANTS: Final = {
         "if self.number:",
         "a_port_of_the_only_node",
     ),
+    "foreign_gangs": Mutant(
+        "policies/bireme/kube/watched_objects.py",
+        "if facts.is_gated and facts.scheduler == names.SCHEDULER_NAME:",
+        "if facts.is_gated:",
+        "only_carry_the_label",
+    ),
     "job_life_cycle": Mutant(
         "operator/bireme_operator/lifecycle.py",
         "if restarts >= limit:",
@@ -105,6 +111,12 @@ MUTANTS: Final = {
         "return self._history.estimate(job.key[0], job.template)",
         "return None",
         "short_job",
+    ),
+    "starts_on_nodes": Mutant(
+        "policies/bireme/kube/watched_objects.py",
+        'node = pod.status.nominated_node_name or ""',
+        'node = ""',
+        "has_freed",
     ),
 }
 """By the story ``tests/cluster/test_STORY.py``."""

@@ -22,7 +22,7 @@ from testbed.scenario.manifests import (
 from testbed.scenario.tenant import Tenant, nodes_of, uids_of
 from testbed.scenario.waiting import always
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.embedded]
 
 SEEN = annotations(duration="6s")
 """Long enough that a slow machine sees it run."""

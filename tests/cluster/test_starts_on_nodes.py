@@ -24,7 +24,7 @@ from testbed.scenario.manifests import (
 from testbed.scenario.tenant import Tenant, nodes_of
 from testbed.scenario.waiting import eventually
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.embedded]
 
 WITHIN_SECONDS = 10.0
 REFUSAL = (
