@@ -5,8 +5,10 @@ Like a second kube-scheduler it knows what is bound, and nothing of plans.
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
+from bireme_lab.embedded.api.errors import ApiRefusal
 from testbed.fakeapi.store import Key, Object
 from testbed.history.amounts import GPU, amounts, request_of, total
 from testbed.scenario.manifests import annotations, pod
@@ -128,6 +130,8 @@ class Rivals(Part):
         """Bind a nominated pod after its backoff, once its node has room."""
         while not self._is_over:
             await asyncio.sleep(self.chance.uniform(*_BACKOFF_SECONDS))
+            if key not in self.server.store.collection(PODS).objects:
+                return  # with its node, or by a controller
             if self._has_room(node, made):
                 self._bind(key, made, node)
                 return
@@ -135,4 +139,5 @@ class Rivals(Part):
             there = self._victims(node)
             if there and not any(map(self._is_leaving, there)):
                 self._end(self.chance.choice(there))
-        self.server.store.delete(PODS, key, {})
+        with suppress(ApiRefusal):
+            self.server.store.delete(PODS, key, {})

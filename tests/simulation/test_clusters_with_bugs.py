@@ -496,7 +496,8 @@ BUGS |= {
 
 
 FIRST_SEEDS = {
-    "a gang goes on without those it lost": 12,
+    "a gang goes on without those it lost": 68,
+    "a node that is being deleted counts as silent": 50,
     "a stop that a budget interrupts is waited for without an end": 14,
     "claims for one pod are not told apart": 12,
     "no node is taken to attach only so many volumes": 3,
