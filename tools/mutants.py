@@ -114,7 +114,7 @@ MUTANTS: Final = {
     ),
     "starts_on_nodes": Mutant(
         "policies/bireme/kube/watched_objects.py",
-        'node = pod.status.nominated_node_name or ""',
+        'node = "" if is_leaving else pod.status.nominated_node_name or ""',
         'node = ""',
         "has_freed",
     ),

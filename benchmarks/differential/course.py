@@ -248,8 +248,9 @@ def _out_of_order(expected: Course, seen: Course) -> Iterator[str]:
 def _out_of_time(expected: Course, seen: Course, tolerance_seconds: float) -> Iterator[str]:
     """Yield starts that are too early or too late. One that waited for a stop waits for its end."""
     for wanted, found in pairs_of_starts(expected, seen):
-        stops = (end for _, end in seen.stoppings if end < found.seconds)
-        due = max([wanted.seconds, *stops])
+        latest = wanted.seconds + tolerance_seconds
+        ends = (e for began, e in seen.stoppings if began <= latest and e < found.seconds)
+        due = max([wanted.seconds, *ends])
         is_late = found.seconds - due > tolerance_seconds
         if is_late or wanted.seconds - found.seconds > tolerance_seconds:
             yield (

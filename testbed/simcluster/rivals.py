@@ -98,7 +98,7 @@ class Rivals(Part):
         return sorted(
             key
             for key, each in self.server.store.collection(PODS).objects.items()
-            if (objects.node_of(each) == node if node else objects.node_of(each))
+            if (at := objects.node_of(each)) and node in ("", at)
             if objects.label(each, "pod-group") and objects.phase(each) not in objects.ENDED
         )
 
@@ -135,7 +135,7 @@ class Rivals(Part):
             if self._has_room(node, made):
                 self._bind(key, made, node)
                 return
-            # Who took the room is preempted as the first one was.
+            # A gang that took the room is preempted as the first one was.
             there = self._victims(node)
             if there and not any(map(self._is_leaving, there)):
                 self._end(self.chance.choice(there))

@@ -21,7 +21,7 @@ class Run:
     began: float
     nodes: tuple[str, ...]
     planned_time: str
-    """Its decision by Bireme's clock, in whole seconds; all plans of one cycle have the same."""
+    """Moment of the plan by Bireme's clock, in whole seconds. Plans of one cycle share it."""
     sizes: list[tuple[float, int]] = field(default_factory=list)
     """From when on it held how many GPUs, by its plan."""
     ended: float | None = None

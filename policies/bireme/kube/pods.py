@@ -34,16 +34,17 @@ _DISRUPTIONS = ("NodeLost", "Preempting", "NodeShutdown")
 PATH: Final = "/api/v1/pods"
 MEMBERS: Final = {"labelSelector": names.POD_GROUP_LABEL}
 """Selects members of gangs in every phase: the state of the gang depends on all of them."""
+_NOT_ENDED: Final = tuple(f"status.phase!={phase}" for phase in TERMINAL)
 NON_MEMBERS: Final = {
     "labelSelector": f"!{names.POD_GROUP_LABEL}",
-    "fieldSelector": ",".join(("spec.nodeName!=", *(f"status.phase!={end}" for end in TERMINAL))),
+    "fieldSelector": ",".join(("spec.nodeName!=", *_NOT_ENDED)),
 }
 """Selects all other bound pods that have not ended: only their usage matters."""
 NOMINATED: Final = {
     "labelSelector": f"!{names.POD_GROUP_LABEL}",
-    "fieldSelector": "spec.nodeName=,status.nominatedNodeName!=",
+    "fieldSelector": ",".join(("spec.nodeName=", "status.nominatedNodeName!=", *_NOT_ENDED)),
 }
-"""Selects other pods that a scheduler has made room for, by preemption or with a volume."""
+"""Selects unbound other pods for which a scheduler has chosen a node, as after a preemption."""
 
 
 HEALING_REFUSALS: Final = (

@@ -182,7 +182,8 @@ class WatchedObjects:
 
         A gang that took the room would lose it: the scheduler preempts for the pod again.
         """
-        node = pod.status.nominated_node_name or ""
+        is_leaving = pod.metadata.deletion_timestamp is not None  # it will never be bound
+        node = "" if is_leaving else pod.status.nominated_node_name or ""
         if self.usage.put(_nomination(key), node, pods.request_of_pod(pod)):
             self._changes.note()
 

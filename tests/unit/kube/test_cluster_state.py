@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
+from bireme.kube import wire
 from bireme.kube.allocations import AssumedPlan
 from bireme.kube.plans import Member, PlanFacts
 from testbed.objects.cluster_state import PLAN, ClusterStateFeed, gpus, own_pod
-from testbed.objects.facts import CREATED, gated_pod
-from testbed.scenario.manifests import GPU
+from testbed.objects.facts import CREATED, gated_pod, through_the_wire
+from testbed.scenario.manifests import GPU, pod
 
 # --- nodes and pods ---------------------------------------------------------------------------
 
@@ -34,6 +35,24 @@ def test_a_pod_takes_room_from_the_moment_it_is_bound_until_it_ends() -> None:
     assert cluster.gpus() == [0, 0]
     cluster.other("b", "n1", 5, phase="Pending")
     assert cluster.gpus() == [0, 5]
+
+
+def test_room_that_another_scheduler_has_made_is_taken_unless_its_pod_goes() -> None:
+    cluster = ClusterStateFeed()
+    key, nominated = ("default", "a"), pod("a", 3)
+    nominated["status"] = {"phase": "Pending", "nominatedNodeName": "n0"}
+    put = cluster.state.objects.put_nominated_pod
+    put(key, through_the_wire(nominated, wire.V1Pod))
+    assert cluster.gpus() == [3, 0]
+    assert cluster.state.objects.node_of_other(key) == "", "it is not bound"
+    nominated["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["a/b"]}
+    put(key, through_the_wire(nominated, wire.V1Pod))
+    assert cluster.gpus() == [0, 0]
+    nominated["metadata"].pop("deletionTimestamp")
+    put(key, through_the_wire(nominated, wire.V1Pod))
+    cluster.other("a", "n0", 3)
+    cluster.state.objects.delete_nominated_pod(key)
+    assert cluster.gpus() == [3, 0]
 
 
 def test_a_node_that_is_replaced_keeps_what_runs_on_it() -> None:

@@ -20,7 +20,11 @@ def pod_level_amounts(spec: Object, field: str) -> Amounts:
 
 def is_pod_level(name: str) -> bool:
     """Return whether a pod may state a resource for all its containers."""
-    return name in POD_LEVEL or name.startswith("hugepages-")
+    return name in POD_LEVEL or is_huge(name)
+
+
+def is_huge(name: str) -> bool:
+    return name.startswith("hugepages-")
 
 
 def amounts_of_containers(spec: Object, field: str) -> Amounts:

@@ -258,15 +258,15 @@ def _few_capabilities(spec: Object) -> Iterator[str]:
 
 
 def _volumes(spec: Object) -> Iterator[str]:
-    by_type = {
+    kind_by_name = {
         item["name"]: kind
         for item in spec.get("volumes") or ()
         for kind in item.keys() - {"name"} - _VOLUMES
     }
-    if by_type:
-        types = sorted(set(by_type.values()))
-        names = _name([{"name": name} for name in by_type], "volume")
-        uses = "use" if len(by_type) > 1 else "uses"
+    if kind_by_name:
+        types = sorted(set(kind_by_name.values()))
+        names = _name([{"name": name} for name in kind_by_name], "volume")
+        uses = "use" if len(kind_by_name) > 1 else "uses"
         shown = f"type{'s' * (len(types) > 1)} {_quotes(types)}"
         yield f"{names} {uses} restricted volume {shown}"
 

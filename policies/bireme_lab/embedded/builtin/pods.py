@@ -21,6 +21,7 @@ from bireme_lab.embedded.builtin.plain import filled
 from bireme_lab.embedded.builtin.pod_amounts import (
     POD_LEVEL,
     amounts_of_containers,
+    is_huge,
     is_pod_level,
     pod_level_amounts,
 )
@@ -301,7 +302,7 @@ def _validate_resources(
     for resource, value in requests.items():
         _validate_request(resource, value, resources, limits, faults, path)
     stated = {*limits, *requests}
-    if any(map(_is_huge, stated)) and not stated.intersection(POD_LEVEL):
+    if any(map(is_huge, stated)) and not stated.intersection(POD_LEVEL):
         faults.forbidden(f"{path}.resources", "HugePages require cpu or memory")
 
 
@@ -320,12 +321,12 @@ def _validate_pod_resources(spec: Object, faults: Faults, path: str) -> None:
             faults.invalid(f"{path}.resources.requests[{name}]", str(requests[name]), text)
     limits = pod_level_amounts(spec, "limits")
     for index, container in enumerate(spec.get("containers") or ()):
-        own = parse_amounts((container.get("resources") or {}).get("limits"))
-        for name in sorted(own.keys() & limits.keys()):
-            if own[name].value > limits[name].value:
+        amounts = parse_amounts((container.get("resources") or {}).get("limits"))
+        for name in sorted(amounts.keys() & limits.keys()):
+            if amounts[name].value > limits[name].value:
                 text = f"must be less than or equal to pod limits of {limits[name]}"
                 place = f"{path}.resources.containers[{index}][{name}].limits"
-                faults.invalid(place, str(own[name]), text)
+                faults.invalid(place, str(amounts[name]), text)
 
 
 def _validate_amounts(
@@ -350,7 +351,7 @@ def _validate_amounts(
 
 
 def _refuse_of_container(resource: str, faults: Faults, path: str) -> None:
-    if "/" not in resource and resource not in _NATIVE and not _is_huge(resource):
+    if "/" not in resource and resource not in _NATIVE and not is_huge(resource):
         faults.invalid(path, resource, "must be a standard resource type or fully qualified")
         faults.invalid(path, resource, "must be a standard resource for containers")
 
@@ -364,10 +365,6 @@ def _refuse_of_pod(resource: str, faults: Faults, path: str) -> None:
         faults.invalid(path, resource, "must be a standard resource type or fully qualified")
 
 
-def _is_huge(resource: str) -> bool:
-    return resource.startswith("hugepages-")
-
-
 def _validate_request(
     resource: str,
     value: int,
@@ -378,7 +375,7 @@ def _validate_request(
 ) -> None:
     """Add the fault of a request that does not go with its limit."""
     limit, place = limits.get(resource), f"{path}.resources.requests"
-    is_whole = "/" in resource or _is_huge(resource)
+    is_whole = "/" in resource or is_huge(resource)
     if limit is None:
         if is_whole:
             text = "Limit must be set for non overcommitable resources"

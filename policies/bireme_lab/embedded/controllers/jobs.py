@@ -207,9 +207,10 @@ class Jobs:
     def _delete(self, job: Object, pod: Object) -> None:
         # Deleted by the controller itself, it is no failure of the Job.
         self._ends.setdefault(job["metadata"]["uid"], {})[pod["metadata"]["uid"]] = ""
-        self.client.send("DELETE", object_path(kinds.PODS, key_of(pod)), {})
-        text = f"Deleted pod: {pod['metadata']['name']}"
-        self._post(job, "Normal", "SuccessfulDelete", text)
+        answer = self.client.send("DELETE", object_path(kinds.PODS, key_of(pod)), {})
+        if answer.code < 300:
+            text = f"Deleted pod: {pod['metadata']['name']}"
+            self._post(job, "Normal", "SuccessfulDelete", text)
 
     def _post(self, job: Object, kind: str, reason: str, text: str) -> None:
         self.client.post_event(job, kind, reason, text, "job-controller")

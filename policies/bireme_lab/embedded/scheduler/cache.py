@@ -1,6 +1,7 @@
 """Knowledge of the scheduler: nodes, the pods on them, and what is assumed there."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -66,6 +67,17 @@ class Cache:
         self._places[uid] = node_name
         self.uses.setdefault(node_name, NodeUse()).add(pod)
 
+    @contextmanager
+    def without(self, pods: Sequence[Object]) -> Iterator[None]:
+        """Forget pods within the block, as if they had gone."""
+        for pod in pods:
+            self.put_pod(pod["metadata"]["uid"], None)
+        try:
+            yield
+        finally:
+            for pod in pods:
+                self.put_pod(pod["metadata"]["uid"], pod)
+
     def use(self, node: str) -> NodeUse:
         return self.uses.setdefault(node, NodeUse())
 
@@ -77,9 +89,9 @@ class Cache:
                     yield self.nodes[name], pod
 
 
-def request_of(spec: Mapping[str, Any]) -> Amounts:
+def request_of(spec: Object) -> Amounts:
     """Return what a pod asks of its node, in units of each resource."""
-    requests = requests_of_pod(dict(spec))
+    requests = requests_of_pod(spec)
     return {"pods": 1, **{name: parse_quantity(name, str(n)) for name, n in requests.items()}}
 
 

@@ -5,21 +5,14 @@ Source: ``pkg/scheduler/framework/preemption`` and the plugin ``DefaultPreemptio
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from bireme_lab.embedded.api.errors import Object
 from bireme_lab.embedded.controllers.budgets import covered
 from bireme_lab.embedded.objects import is_leaving
 from bireme_lab.embedded.scheduler.cache import Cache
 
-REASON = "PreemptionByScheduler"
-_WAITS_FOR_CAPACITY = (
-    "Insufficient ",
-    "Too many pods",
-    "node(s) didn't have free ports",
-    "node(s) didn't match pod anti-affinity",
-    "node(s) didn't satisfy existing pods anti-affinity",
-    "node(s) didn't match pod topology spread constraints",
-)
+REASON: Final = "PreemptionByScheduler"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +55,10 @@ def may_preempt(pod: Object, cache: Cache) -> str:
     return ""
 
 
-def helps(refusal: str) -> bool:
-    """Return whether the end of other pods can lift a filter's refusal."""
-    return refusal.startswith(_WAITS_FOR_CAPACITY) and "missing required label" not in refusal
+def helps(name: str, cache: Cache, fits: Callable[[str], bool]) -> bool:
+    """Return whether a pod fits on a node once all others are gone from there."""
+    with cache.without(list(cache.use(name).pods.values())):
+        return fits(name)
 
 
 def priority_of(pod: Object) -> int:
@@ -80,14 +74,11 @@ def _preemption_on(
         if priority_of(other) < priority_of(pod) and not is_leaving(other)
     ]
     lower.sort(key=_importance)
-    for other in lower:
-        cache.put_pod(other["metadata"]["uid"], None)
+    violating = _violating(lower, budgets)
     victims: list[Object] = []
-    violations = 0
-    try:
-        if not lower or not fits(name):
+    with cache.without(lower):
+        if not fits(name):
             return None
-        violating = _violating(lower, budgets)
         # Those that a budget keeps are spared first.
         for other in sorted(lower, key=lambda victim: victim["metadata"]["uid"] not in violating):
             uid = other["metadata"]["uid"]
@@ -95,18 +86,19 @@ def _preemption_on(
             if not fits(name):
                 cache.put_pod(uid, None)
                 victims.append(other)
-                violations += uid in violating
-    finally:
-        for other in lower:
-            cache.put_pod(other["metadata"]["uid"], other)
-    return (
-        Preemption(name, tuple(sorted(victims, key=_importance)), violations) if victims else None
-    )
+    if not victims:
+        return None
+    violations = sum(victim["metadata"]["uid"] in violating for victim in victims)
+    return Preemption(name, tuple(sorted(victims, key=_importance)), violations)
 
 
 def _importance(pod: Object) -> tuple[int, str]:
     """Return a key by which the most important pod is first: high priority, early start."""
-    return -priority_of(pod), str((pod.get("status") or {}).get("startTime") or "9")
+    return -priority_of(pod), _start_time(pod)
+
+
+def _start_time(pod: Object) -> str:
+    return str((pod.get("status") or {}).get("startTime") or "9")  # after every time
 
 
 def _violating(pods: Sequence[Object], budgets: Sequence[Object]) -> set[str]:
@@ -122,15 +114,13 @@ def _violating(pods: Sequence[Object], budgets: Sequence[Object]) -> set[str]:
 def _cost(candidate: Preemption) -> tuple[int, int, int, int, tuple[int, ...]]:
     """Return what decides: budgets, the highest priority, their sum, their number, late starts."""
     priorities = [priority_of(victim) for victim in candidate.victims]
-    top = [victim for victim in candidate.victims if priority_of(victim) == priorities[0]]
-    earliest = min(str((victim.get("status") or {}).get("startTime") or "9") for victim in top)
     # Sums count from the lowest priority, so that more pods are never cheaper.
     return (
         candidate.violations,
         priorities[0],
         sum(priority + 2**31 for priority in priorities),
         len(priorities),
-        tuple(-ord(letter) for letter in earliest),
+        tuple(-ord(letter) for letter in _start_time(candidate.victims[0])),
     )
 
 

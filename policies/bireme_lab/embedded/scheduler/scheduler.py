@@ -5,6 +5,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import aiohttp
@@ -25,6 +26,7 @@ from bireme_lab.embedded.scheduler.cache import (
     request_of,
 )
 from bireme_lab.embedded.scheduler.configuration import Configuration, Extender, Profile
+from bireme_lab.embedded.scheduler.preemption import priority_of
 
 _FLUSH_SECONDS: Final = 300.0
 _BACKOFF_SECONDS: Final = (1.0, 10.0)
@@ -167,7 +169,9 @@ class Scheduler:
         del self._queue[key]
         self._bind(key, pod, node)
 
-    def _filter(self, pod: Object, names: Iterable[str] | None = None) -> dict[str, str]:
+    def _filter(
+        self, pod: Object, names: Iterable[str] | None = None, *, counts_nominated: bool = True
+    ) -> dict[str, str]:
         """Return, by node (all without ``names``), a filter's words against it; empty for none."""
         pinned = node_affinity.pinned_names(pod)
         nodes = list(self.cache.nodes.values())
@@ -177,20 +181,26 @@ class Scheduler:
         )
         labels = self.client.namespace_labels() if has_rules else {}
         request, ports = request_of(pod["spec"]), host_ports(pod["spec"])
+        reserved = self._nominations(pod) if counts_nominated else {}
         refusals = {}
         for name in self.cache.nodes if names is None else names:
             node = self.cache.nodes[name]
             if pinned is not None and name not in pinned:
                 refusals[name] = "node(s) didn't satisfy plugin(s) [NodeAffinity]"
                 continue
-            obstacle = self._against(pod, node, _plus(request, self._nominations(pod, name)), ports)
+            obstacle = self._against(pod, node, request, reserved.get(name, {}), ports)
             if not obstacle and has_rules:
                 obstacle = pod_affinity.obstacle(pod, node, nodes, placements, labels)
             refusals[name] = obstacle
         return refusals
 
     def _against(
-        self, pod: Object, node: Object, request: Mapping[str, int], ports: set[Any]
+        self,
+        pod: Object,
+        node: Object,
+        request: Mapping[str, int],
+        reserved: Mapping[str, int],
+        ports: set[Any],
     ) -> str:
         spec, name = node["spec"], node["metadata"]["name"]
         if spec.get("unschedulable") and not node_affinity.tolerates(pod, _UNSCHEDULABLE):
@@ -207,22 +217,24 @@ class Scheduler:
         lacking = [
             "Too many pods" if resource == "pods" else f"Insufficient {resource}"
             for resource, amount in sorted(request.items())
-            if amount and amount + use.used.get(resource, 0) > capacity.get(resource, 0)
+            if amount
+            and amount + use.used.get(resource, 0) + reserved.get(resource, 0)
+            > capacity.get(resource, 0)
         ]
         return ", ".join(lacking)
 
-    def _nominations(self, pod: Object, node: str) -> Amounts:
-        """Return what pods of no lower priority ask that wait for the end of others on a node."""
-        total: Amounts = {}
+    def _nominations(self, pod: Object) -> dict[str, Amounts]:
+        """Return by node what waiting pods of no lower priority request where room is made."""
+        totals: dict[str, Amounts] = {}
         for key, waiting in self._queue.items():
             other = self._pods[key]
-            if (
-                (other.get("status") or {}).get("nominatedNodeName") == node
-                and waiting.uid != pod["metadata"]["uid"]
-                and preemption.priority_of(other) >= preemption.priority_of(pod)
-            ):
-                total = _plus(total, request_of(other["spec"]))
-        return total
+            node = (other.get("status") or {}).get("nominatedNodeName")
+            is_rival = waiting.uid != pod["metadata"]["uid"]
+            if node and is_rival and priority_of(other) >= priority_of(pod):
+                total = totals.setdefault(node, {})
+                for resource, amount in request_of(other["spec"]).items():
+                    total[resource] = total.get(resource, 0) + amount
+        return totals
 
     def _score(self, profile: Profile, pod: Object, names: Sequence[str]) -> dict[str, float]:
         scores = dict.fromkeys(names, 0.0)
@@ -379,19 +391,15 @@ class Scheduler:
         """Make room for a pod on one node; return kube-scheduler's words about the attempt."""
         if obstacle := preemption.may_preempt(pod, self.cache):
             return obstacle
-        request = request_of(pod["spec"])
-        candidates = [
-            name
-            for name, refusal in refusals.items()
-            if preemption.helps(refusal)
-            and all(n <= self.cache.capacities[name].get(r, 0) for r, n in request.items() if n)
-        ]
+
+        def fits(name: str, *, counts_nominated: bool = True) -> bool:
+            return not self._filter(pod, [name], counts_nominated=counts_nominated)[name]
+
+        fits_alone = partial(fits, counts_nominated=False)
+        candidates = [name for name in refusals if preemption.helps(name, self.cache, fits_alone)]
         budgets = self.client.objects(kinds.BUDGETS)
-
-        def fits(name: str) -> bool:
-            return not self._filter(pod, [name])[name]
-
         choice = preemption.find_preemption(pod, candidates, self.cache, budgets, fits)
+        self._nominate(key, choice.node if choice is not None else "")
         if choice is None:
             counts = Counter(
                 "No preemption victims found for incoming pod."
@@ -403,13 +411,18 @@ class Scheduler:
             return f"0/{len(refusals)} nodes are available: {reasons}"
         for victim in choice.victims:
             self._evict(victim, pod, choice.node)
-        status = self._pods[key].get("status") or {}
-        changed_status = {**status, "nominatedNodeName": choice.node}
-        self.client.set_status(kinds.PODS, key, changed_status)
         count = len(choice.victims)
         return (
             f"found a potential placement for pod on node {choice.node}, preempting {count} victims"
         )
+
+    def _nominate(self, key: Key, node: str) -> None:
+        """Write onto a pod the node that becomes free for it; empty for none any more."""
+        status = dict(self._pods[key].get("status") or {})
+        status.pop("nominatedNodeName", None)
+        if node:
+            status["nominatedNodeName"] = node
+        self.client.set_status(kinds.PODS, key, status)
 
     def _evict(self, victim: Object, pod: Object, node: str) -> None:
         key, name = key_of(victim), self._profile_name(pod)
@@ -436,10 +449,6 @@ USER: Final = ApiUser("system:kube-scheduler", ("system:authenticated",))
 def _backoff(tries: int) -> float:
     first, longest = _BACKOFF_SECONDS
     return min(first * 2.0 ** max(tries - 1, 0), longest)
-
-
-def _plus(one: Mapping[str, int], other: Mapping[str, int]) -> Amounts:
-    return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}
 
 
 def _clash(ports: set[Any], others: set[Any]) -> bool:
