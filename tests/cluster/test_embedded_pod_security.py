@@ -91,6 +91,33 @@ PODS: Final[dict[str, Manifest]] = {
     "SELinux": pod(
         container(**selinux(type="spc_t", user="u")), context=selinux(role="r", type="container_t")
     ),
+    "hosts of probes": pod(
+        {**container(), "livenessProbe": {"httpGet": {"port": 80, "host": "10.0.0.1"}}},
+        {
+            **container("b"),
+            "lifecycle": {"preStop": {"tcpSocket": {"port": 80, "host": "10.0.0.2"}}},
+            "readinessProbe": {"tcpSocket": {"port": 80, "host": "10.0.0.3"}},
+        },
+    ),
+    "a host of a probe": pod(
+        {
+            **container(),
+            "livenessProbe": {"httpGet": {"port": 80, "host": "10.0.0.1"}},
+            "lifecycle": {"postStart": {"httpGet": {"port": 80, "host": ""}}},
+        }
+    ),
+    "this host in a probe": pod(
+        {
+            **container(),
+            "livenessProbe": {"httpGet": {"port": 80, "host": "127.0.0.1"}},
+            "readinessProbe": {"httpGet": {"port": 80, "host": "localhost"}},
+        },
+    ),
+    "a process of the host on Windows": pod(
+        container(windowsOptions={"hostProcess": True}),
+        context={"windowsOptions": {"hostProcess": True}},
+        hostNetwork=True,
+    ),
     "sysctls": pod(
         context={
             "sysctls": [

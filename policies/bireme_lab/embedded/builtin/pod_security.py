@@ -200,6 +200,35 @@ def _host_ports(spec: Object) -> Iterator[str]:
         yield f"{_name(bad)} {uses} hostPort{'s' * (len(numbers) > 1)} {listed}"
 
 
+def _probe_hosts(spec: Object) -> Iterator[str]:
+    def hosts(container: Object) -> list[str]:
+        hooks = container.get("lifecycle") or {}
+        handlers = [
+            *(
+                container.get(probe)
+                for probe in ("livenessProbe", "readinessProbe", "startupProbe")
+            ),
+            *(hooks.get(hook) for hook in ("postStart", "preStop")),
+        ]
+        return [
+            host
+            for handler in handlers
+            for action in ("httpGet", "tcpSocket")
+            if (host := ((handler or {}).get(action) or {}).get("host"))
+        ]
+
+    if bad := _bad(spec, hosts):
+        names = sorted({host for item in bad for host in hosts(item)})
+        uses = "uses" if len(bad) == 1 else "use"
+        plural = "s" * (len(names) > 1)
+        yield f"{_name(bad)} {uses} probe or lifecycle host{plural} {_quotes(names)}"
+
+
+def _host_processes(spec: Object) -> Iterator[str]:
+    if setters := _setters(spec, lambda part: _value(part, "windowsOptions.hostProcess")):
+        yield f"{setters} must not set securityContext.windowsOptions.hostProcess=true"
+
+
 def _privileges(spec: Object) -> Iterator[str]:
     if bad := _bad(spec, lambda item: _context(item).get("privileged")):
         yield f"{_name(bad)} must not set securityContext.privileged=true"
@@ -307,11 +336,13 @@ _BASELINE: Final = (
     ("host namespaces", _host_namespaces),
     ("hostPath volumes", _host_paths),
     ("hostPort", _host_ports),
+    ("probe or lifecycle host", _probe_hosts),
     ("privileged", _privileges),
     ("procMount", _proc_mount),
     ("seLinuxOptions", _selinux),
     ("seccompProfile", _seccomp_profiles),
     ("forbidden sysctls", _sysctls),
+    ("hostProcess", _host_processes),
 )
 _BASELINE_OF_BOTH: Final = tuple(
     item for item in _BASELINE if item[1] not in (_capabilities, _host_paths, _seccomp_profiles)
