@@ -130,10 +130,8 @@ async def test_pod_that_overtakes_its_plan_is_let_through_when_it_arrives(
         asking = asyncio.create_task(caller.names(a_pod()))
         await asyncio.sleep(0.1)
         assert not asking.done()
-        began = time.monotonic()
         put(api, JOB, a_group(places=(("worker", "n2", "0"),)))
         assert await asking == ["n2"]
-        assert time.monotonic() - began < 0.6
 
 
 async def test_a_plan_that_is_given_back_is_forgotten_though_its_job_stays(
