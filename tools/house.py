@@ -224,7 +224,7 @@ MEASURES: Final = (
     Measure("classes of one name in several packages", lambda: len(classes_of_one_name()), 0, 0),
     Measure("sentences that begin with What, Who, Of ...", lambda: len(starts()), 0, 0),
     Measure("classes above 400 lines or 30 methods", lambda: len(large_classes()), 0, 0),
-    Measure("files above 700 lines", lambda: len(large_files()), 0, 1),
+    Measure("files above 700 lines", lambda: len(large_files()), 0, 0),
     Measure("files from a job's event to its pods", lambda: len(_walk().files()), 40, math.inf),
     Measure("returns to a file on that way", lambda: _walk().returns(), 120, math.inf),
     Measure("returns to a file within run_cycle", lambda: _walk().cycle_returns(), 40, math.inf),

@@ -25,10 +25,10 @@ from bireme_lab.training.tapfinger.environment import (
     SLOT,
     WINDOW,
     TapFingerEnvConfig,
-    TapFingerLaw,
     TapFingerPools,
     TapFingerView,
 )
+from bireme_lab.training.tapfinger.laws import TapFingerLaw
 from bireme_lab.training.vec_env import Array, Observation
 
 Rule: TypeAlias = Callable[[Observation], dict[str, Array]]

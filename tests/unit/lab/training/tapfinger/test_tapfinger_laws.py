@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 
 from bireme.core.errors import SettingError
-from bireme_lab.training.tapfinger.environment import (
+from bireme_lab.training.tapfinger.environment import SETTINGS, make_config
+from bireme_lab.training.tapfinger.laws import (
     FILE,
     KINDS,
     MAX_STEPS,
-    SETTINGS,
     doubling,
-    make_config,
     measured,
     pointer,
     synthetic,
