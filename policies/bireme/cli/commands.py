@@ -99,10 +99,10 @@ GROUPS: Final[Mapping[str, Mapping[str, Command]]] = {
             },
         ),
         "migrate": Command(
-            "move from Volcano to Bireme, or from Bireme to the default scheduler",
+            "move from Volcano or Kueue to Bireme, or from Bireme to the default scheduler",
             verbs={
                 "convert": Command(
-                    "convert Volcano's Jobs, PodGroups and Queues, with a note on every difference",
+                    "convert Volcano's and Kueue's objects, with a note on every difference",
                     "bireme.cli.convert",
                 ),
                 "release": Command(

@@ -1,13 +1,16 @@
-"""Parts of every conversion from Volcano's kinds: notes about fields, and the new manifests."""
+"""Parts of every conversion from other schedulers' kinds: notes about fields, new manifests."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partialmethod
+from typing import Final
 
 from bireme.cli.arguments import Json
 from bireme.core.errors import BiremeError
 from bireme.kube import names
+
+_OTHER_DOMAINS: Final = ("volcano.sh/", "kueue.x-k8s.io/")
 
 
 class Effect(StrEnum):
@@ -67,12 +70,25 @@ def manifest(kind: str, metadata: Json, spec: Json) -> Json:
     return {"apiVersion": names.API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}
 
 
+def join_pod_group(pod: Json, group: str) -> None:
+    """Let pods of a template join the PodGroup called ``group``: by label, scheduler and gate."""
+    metadata = pod.setdefault("metadata", {})
+    metadata["labels"] = {**(metadata.get("labels") or {}), names.POD_GROUP_LABEL: group}
+    pod["spec"]["schedulerName"] = names.SCHEDULER_NAME
+    gates = pod["spec"].setdefault("schedulingGates", [])
+    gates.append({"name": names.PLAN_GATE})
+
+
 def metadata(document: Json) -> Json:
-    """Return name, namespace, labels and annotations without Volcano's own."""
+    """Return name, namespace, labels and annotations without Volcano's and Kueue's own."""
     metadata = document.get("metadata") or {}
     result: Json = {key: metadata[key] for key in ("name", "namespace") if metadata.get(key)}
     for key in ("labels", "annotations"):
-        entries = {k: v for k, v in (metadata.get(key) or {}).items() if "volcano.sh/" not in k}
+        entries = {
+            name: value
+            for name, value in (metadata.get(key) or {}).items()
+            if not any(domain in name for domain in _OTHER_DOMAINS)
+        }
         if entries:
             result[key] = entries
     return result

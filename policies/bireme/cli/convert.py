@@ -1,4 +1,4 @@
-"""``bireme migrate convert``: Volcano's Jobs, PodGroups and Queues as Bireme's kinds.
+"""``bireme migrate convert``: Volcano's and Kueue's kinds as Bireme's.
 
 Manifests go to standard output and remarks to standard error, so that the result can be piped to
 ``kubectl apply``; other kinds pass unchanged. Nothing is dropped silently: every field that has
@@ -19,13 +19,14 @@ from typing import Any, Final, get_args
 import pydantic
 import yaml
 
-from bireme.cli import convert_queues, manifest_files
+from bireme.cli import convert_kueue, convert_queues, manifest_files
 from bireme.cli.arguments import Json, naming
 from bireme.cli.conversion import (
     ConversionError,
     Note,
     Notes,
     copy_fields,
+    join_pod_group,
     manifest,
     metadata,
 )
@@ -262,10 +263,7 @@ def _join_pod_group(document: Json, notes: Notes) -> Json:
             f" {names.PLAN_GATE} and schedulerName {names.SCHEDULER_NAME}",
         )
     else:
-        metadata["labels"] = {**(metadata.get("labels") or {}), names.POD_GROUP_LABEL: group}
-        pod["spec"]["schedulerName"] = names.SCHEDULER_NAME
-        gates = pod["spec"].setdefault("schedulingGates", [])
-        gates.append({"name": names.PLAN_GATE})
+        join_pod_group(pod, group)
         notes.changed(path, f"joins PodGroup {group} by its label and a scheduling gate")
     if _QUEUE_KEY in annotations:
         notes.changed(
@@ -521,14 +519,20 @@ def convert(
     manifests: list[Json] = []
     remarks: list[Note] = []
     queues = {_name(d) for d in documents if d["kind"] == "Queue"}
+    kueue = convert_kueue.KueueObjects.of(documents)
     for document in documents:
         notes = Notes(f"{document['kind']} {_name(document)}")
         try:
-            results = _convert_one(document, stated_roles, queues, notes)
+            if convert_kueue.is_kueues(document):
+                results = kueue.convert(document, notes)
+            elif convert_kueue.is_queued(document):
+                results = kueue.job(document, notes)
+            else:
+                results = _convert_one(document, stated_roles, queues, notes)
         # Input may have any form: a missing field shows only where it is used.
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ConversionError(
-                f"{notes.subject}: does not have the form of Volcano's API: {error!r}"
+                f"{notes.subject}: does not have the form of its API: {error!r}"
             ) from error
         for result in results:
             _check(result, notes)

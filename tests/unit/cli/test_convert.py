@@ -217,7 +217,7 @@ def test_a_plugin_without_a_counterpart_leaves_something_to_do(plugin: str) -> N
         ({"tasks": [task("Worker_1", 1)]}, r"tasks\.0\.name would be 'Worker_1'"),
         ({"tasks": [task("worker", 0)]}, r"replicas would be 0"),
         ({"minAvailable": 5}, "spec.minAvailable is 5, its tasks have 4 replicas"),
-        ({"tasks": "many"}, "does not have the form of Volcano's API"),
+        ({"tasks": "many"}, "does not have the form of its API"),
     ],
 )
 def test_a_job_that_cannot_be_converted_is_named(spec: dict[str, Any], words: str) -> None:
