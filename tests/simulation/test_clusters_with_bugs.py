@@ -504,7 +504,7 @@ FIRST_SEEDS = {
     "replicas of a finished job go on": 5,
     "a finished job can be suspended": 13,
     "who came last starts first": 5,
-    "one gate of a gang is never lifted": 7,
+    "one gate of a gang is never lifted": 27,
     "a job that never fits is not told so": 5,
     "a write that fails keeps its slot": 4,
     "gangs are stopped again and again": 21,
@@ -512,7 +512,8 @@ FIRST_SEEDS = {
     "kube-scheduler fills nodes beyond their room": 19,
     "the lease is taken from a living leader": 2,
     "a lost answer is taken for a failure": 8,
-    "silence about one gang is taken for a dead scheduler": 4,
+    "silence about one gang is taken for a dead scheduler": 21,
+    "a replica that has ended is lost with its pod": 9,
     "a history that is gone is not listed anew": 11,
 }
 """Seeds that showed a bug, tried before all others: finding them takes most of the time."""

@@ -17,7 +17,8 @@ from bireme_lab.simulator.simulation import SimulationConfig, simulate
 from bireme_lab.simulator.workload import Trace, TraceJob
 
 _EVERY_SECONDS = 300.0
-_SEEDS = (1, 2, 3, 4, 5, 6)
+# Of 1 to 6, those whose lines are deepest: they have two thirds of all positions beyond _DEEP.
+_SEEDS = (3, 5, 6)
 _DEEP = 10
 
 
