@@ -88,9 +88,10 @@ async def test_a_slow_webhook_delays_an_admission_for_two_seconds_and_no_verdict
     submit(api, training_job("fits", task(replicas=4)), training_job("wide", task(replicas=99)))
     async with FakeKubelets(api, runs), leading(api, tmp_path):
         await until(lambda: status(api, "wide").get("reason") == "NeverFits")
-        assert status(api, "fits").get("phase") != "Running"
+        verdict = time.monotonic()
         await until(lambda: status(api, "fits").get("phase") == "Running")
         assert 2 <= time.monotonic() - began < 60
+        assert time.monotonic() - verdict > 1, "the verdict waited for the webhook"
 
 
 @pytest.mark.parametrize("has_dry_runs", [True, False])

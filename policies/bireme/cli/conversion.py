@@ -10,7 +10,8 @@ from bireme.cli.arguments import Json
 from bireme.core.errors import BiremeError
 from bireme.kube import names
 
-_OTHER_DOMAINS: Final = ("volcano.sh/", "kueue.x-k8s.io/")
+# kubectl notes there what was applied, which is an object of another kind.
+_OTHER_DOMAINS: Final = ("volcano.sh/", "kueue.x-k8s.io/", "kubectl.kubernetes.io/")
 
 
 class Effect(StrEnum):
@@ -80,7 +81,7 @@ def join_pod_group(pod: Json, group: str) -> None:
 
 
 def metadata(document: Json) -> Json:
-    """Return name, namespace, labels and annotations without Volcano's and Kueue's own."""
+    """Return name, namespace, and the labels and annotations that no other program owns."""
     metadata = document.get("metadata") or {}
     result: Json = {key: metadata[key] for key in ("name", "namespace") if metadata.get(key)}
     for key in ("labels", "annotations"):

@@ -30,6 +30,7 @@ _MIN_PARALLELISM_KEY: Final = f"{GROUP}/job-min-parallelism"
 _PLACING_KEYS: Final = (f"{GROUP}/podset-", f"{GROUP}/workload-allowed-resource-flavors")
 _NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
 """Label that the API server sets on every namespace."""
+_MAX_NAME: Final = 63
 _MAX_WEIGHT: Final = 1000
 _MAX_PRIORITY: Final = 1_000_000_000
 """Kubernetes keeps higher values for its own classes."""
@@ -124,8 +125,10 @@ class KueueObjects:
     """Also those without an object of their own, with a spec that has nothing."""
     local_queues: dict[tuple[str, str], str] = field(default_factory=dict)
     """ClusterQueue by namespace and name."""
-    _without_object: dict[int, list[str]] = field(default_factory=dict)
+    _without_object: dict[int, str] = field(default_factory=dict)
     """Cohorts that exist by name alone, by the ``id`` of the first document that names each."""
+    _subjects: dict[str, str] = field(default_factory=dict)
+    """Kind and name in Kueue, by the name of the Queue."""
 
     @classmethod
     def of(cls, documents: Iterable[Json]) -> "KueueObjects":
@@ -146,7 +149,7 @@ class KueueObjects:
                 name = _cohort(document)
                 if name and name not in objects.cohorts:
                     objects.cohorts[name] = {"kind": "Cohort", "metadata": {"name": name}}
-                    objects._without_object.setdefault(id(document), []).append(name)
+                    objects._without_object[id(document)] = name
         return objects
 
     def convert(self, document: Json, notes: Notes) -> list[Json]:
@@ -212,8 +215,8 @@ class KueueObjects:
     # --- queues -----------------------------------------------------------------------------
 
     def _parents(self, document: Json, notes: Notes) -> Iterator[Json]:
-        """Yield queues for the cohorts that only exist by name and are named here first."""
-        for name in self._without_object.get(id(document), ()):
+        """Yield the queue of a cohort that only exists by name and is named here first."""
+        if name := self._without_object.get(id(document)):
             yield self._cohort_queue(self.cohorts[name], notes)
 
     def _cluster_queue(self, document: Json, notes: Notes) -> Json:
@@ -221,9 +224,9 @@ class KueueObjects:
         body: Json = {}
         limits = quota.nominal
         if cohort := _cohort(document):
-            body["parent"] = self._name_of_cohort(cohort, notes)
+            body["parent"] = self._name_of_cohort(cohort)
             limits = quota.max
-        _weigh(spec, body, notes)
+        _weigh(document, body, notes)
         if quota.nominal:
             body["guaranteed"] = _texts(quota.nominal)
             notes.changed(
@@ -249,8 +252,7 @@ class KueueObjects:
             )
         _note_lending(spec, notes)
         notes.lost_of(spec, _NO_QUEUE_COUNTERPART)
-        about = metadata(document) | {"name": _queue_name(document["metadata"]["name"], notes)}
-        return manifest("Queue", about, body)
+        return self._queue(document, _queue_name(document["metadata"]["name"]), body, notes)
 
     def _cohort_queue(self, document: Json, notes: Notes) -> Json:
         name, spec = document["metadata"]["name"], _spec(document)
@@ -258,10 +260,10 @@ class KueueObjects:
         body: Json = {}
         limits: Mapping[str, int] = total
         if parent := _cohort(document):
-            body["parent"] = self._name_of_cohort(parent, notes)
+            body["parent"] = self._name_of_cohort(parent)
             extra = _quota(document).borrowing
             limits = {n: amount + extra[n] for n, amount in total.items() if n in extra}
-        _weigh(spec, body, notes)
+        _weigh(document, body, notes)
         if total:
             body["guaranteed"] = _texts(total)
             if limits:
@@ -272,8 +274,22 @@ class KueueObjects:
                 " those of members elsewhere",
             )
         _note_lending(spec, notes)
-        about = metadata(document) | {"name": self._name_of_cohort(name, notes)}
-        return manifest("Queue", about, body)
+        return self._queue(document, self._name_of_cohort(name), body, notes)
+
+    def _queue(self, document: Json, name: str, body: Json, notes: Notes) -> Json:
+        """Return the Queue called ``name``, which no other object of the input may be called."""
+        stated = document["metadata"]["name"]
+        subject = f"{document['kind']} {stated}"
+        if (other := self._subjects.setdefault(name, subject)) != subject:
+            raise ConversionError(f"{other} and {subject} would both be Queue {name}; rename one")
+        if len(name) > _MAX_NAME:
+            raise ConversionError(
+                f"{subject}: metadata.name has {len(name)} characters, and a Queue's name at most"
+                f" {_MAX_NAME}; rename it"
+            )
+        if name != stated:
+            notes.changed("metadata.name", f"{subject} is the Queue {name}")
+        return manifest("Queue", metadata(document) | {"name": name}, body)
 
     def _total(self, cohort: str, above: Sequence[str] = ()) -> Counter[str]:
         """Return the quota of a cohort: its own, and that of all members."""
@@ -291,12 +307,9 @@ class KueueObjects:
                 total.update(self._total(name, (*above, cohort)))
         return total
 
-    def _name_of_cohort(self, name: str, notes: Notes) -> str:
+    def _name_of_cohort(self, name: str) -> str:
         """Return the name of a cohort's queue, which must differ from that of a ClusterQueue."""
-        if name in self.cluster_queues:
-            notes.changed("spec.cohortName", f"cohort {name} is the Queue {name}-cohort")
-            name += "-cohort"
-        return _queue_name(name, notes)
+        return _queue_name(f"{name}-cohort" if name in self.cluster_queues else name)
 
     def _select(self, document: Json, body: Json, notes: Notes) -> None:
         """Set the selector of namespaces: those that Kueue's selects, if they have a LocalQueue."""
@@ -325,7 +338,7 @@ class KueueObjects:
     def _local_queue(self, document: Json, notes: Notes) -> None:
         about = document["metadata"]
         namespace = about.get("namespace") or "default"
-        queue = _queue_name(_spec(document)["clusterQueue"], notes)
+        queue = _queue_name(_spec(document)["clusterQueue"])
         notes.to_do(
             "spec.clusterQueue",
             f"jobs of namespace {namespace} name Queue {queue} instead of {about['name']}",
@@ -341,13 +354,13 @@ class KueueObjects:
     def _queue_of(self, job: Json, local_queue: str, notes: Notes) -> str:
         namespace = job["metadata"].get("namespace") or "default"
         if queue := self.local_queues.get((namespace, local_queue)):
-            return _queue_name(queue, notes)
+            return _queue_name(queue)
         notes.to_do(
             f"metadata.labels[{_QUEUE_KEY}]",
             f"LocalQueue {namespace}/{local_queue} is not in this input: name its ClusterQueue in"
             " spec.queue of the PodGroup",
         )
-        return _queue_name(local_queue, notes)
+        return _queue_name(local_queue)
 
 
 def is_kueues(document: Json) -> bool:
@@ -362,17 +375,22 @@ def is_queued(document: Json) -> bool:
     return isinstance(labels, dict) and bool(labels.get(_QUEUE_KEY))
 
 
-def _queue_name(name: str, notes: Notes) -> str:
-    if "." in name:
-        notes.changed("metadata.name", f"{name} has dots, which a Queue's name may not have")
+def _queue_name(name: str) -> str:
+    """Return a name without dots, which a Queue's name may not have."""
     return name.replace(".", "-")
 
 
-def _weigh(spec: Json, body: Json, notes: Notes) -> None:
-    stated = (spec.get("fairSharing") or {}).get("weight")
+def _weigh(document: Json, body: Json, notes: Notes) -> None:
+    stated = (_spec(document).get("fairSharing") or {}).get("weight")
     if stated is None:
         return
-    thousandths = parse_quantity("cpu", stated)
+    try:
+        thousandths = parse_quantity("cpu", stated)
+    except QuantityError as error:
+        raise ConversionError(
+            f"{document['kind']} {document['metadata']['name']}: spec.fairSharing.weight is"
+            f" {stated!r}; write a number such as 2"
+        ) from error
     body["weight"] = max(1, min(_MAX_WEIGHT, round(thousandths / 1000)))
     if body["weight"] * 1000 != thousandths:
         notes.changed("spec.fairSharing.weight", f"{stated} is no whole number from 1 to 1000")

@@ -105,8 +105,27 @@ def test_a_cycle_of_cohorts_and_a_quota_that_is_no_number_are_refused() -> None:
         convert([kueue("Cohort", "a", parentName="b"), kueue("Cohort", "b", parentName="a")], {})
     with pytest.raises(ConversionError, match=r"ClusterQueue q: spec\.resourceGroups: nvidia\.com"):
         convert([cluster_queue("q", nominal("many"))], {})
+    with pytest.raises(ConversionError, match=r"fairSharing\.weight is 'x'; write a number"):
+        convert([cluster_queue("q", nominal(1), fairSharing={"weight": "x"})], {})
     with pytest.raises(ConversionError, match="does not have the form of its API"):
         convert([kueue("ClusterQueue", "q", resourceGroups=[{}])], {})
+
+
+def test_two_objects_are_never_one_queue_and_a_new_name_is_noted_once() -> None:
+    with pytest.raises(ConversionError, match=r"ClusterQueue a\.b and ClusterQueue a-b would both"):
+        convert([cluster_queue("a.b", nominal(1)), cluster_queue("a-b", nominal(1))], {})
+    with pytest.raises(ConversionError, match="has 64 characters, and a Queue's name at most 63"):
+        convert([cluster_queue("a" * 64, nominal(1))], {})
+    members = [cluster_queue(name, nominal(1), cohortName="a.b") for name in ("x", "y")]
+    texts = [note.text for note in convert(members, {})[1] if note.field == "metadata.name"]
+    assert texts == ["Cohort a.b is the Queue a-b"]
+
+
+def test_what_kubectl_noted_of_the_applied_object_stays_behind() -> None:
+    document = cluster_queue("q", nominal(1))
+    own = {"kubectl.kubernetes.io/last-applied-configuration": "{}", "team": "a"}
+    document["metadata"]["annotations"] = own
+    assert convert([document], {})[0][0]["metadata"]["annotations"] == {"team": "a"}
 
 
 def test_a_queue_serves_the_namespaces_that_have_a_local_queue() -> None:
